@@ -382,6 +382,8 @@ pub(crate) struct Tile {
     counts: [u64; RANK_MAX],
     steps: [i64; RANK_MAX],
     pub start: [i64; RANK_MAX],
+    /// The rows of a matrix, if they do not follow each other.
+    gathered: Option<[i64; 4]>,
 }
 
 /// The in-bounds part of a row of a box.
@@ -416,6 +418,7 @@ impl Tile {
             counts: [1; RANK_MAX],
             steps: [1; RANK_MAX],
             start: [0; RANK_MAX],
+            gathered: None,
         };
         for axis in 0..RANK_MAX {
             let at = 16 + 19 * axis;
@@ -441,6 +444,15 @@ impl Tile {
         Some(tile)
     }
 
+    /// Takes four rows from a column on; whether the box has one row.
+    pub fn take_rows(&mut self, column: i64, rows: [i64; 4]) -> bool {
+        let single = self.counts[1] == 1;
+        self.start = [column, 0, 0, 0, 0];
+        self.counts[1] = rows.len() as u64;
+        self.gathered = Some(rows);
+        single
+    }
+
     /// Size of the box in bytes.
     pub fn bytes(&self) -> u64 {
         self.counts.iter().product::<u64>() * self.element_bytes
@@ -459,7 +471,10 @@ impl Tile {
             for axis in 1..RANK_MAX {
                 let index = (rest % self.counts[axis]) as i64;
                 rest /= self.counts[axis];
-                let at = self.start[axis] + index * self.steps[axis];
+                let at = match (axis, self.gathered) {
+                    (1, Some(rows)) => rows[index as usize % rows.len()],
+                    _ => self.start[axis] + index * self.steps[axis],
+                };
                 inside &= (0..self.dims[axis]).contains(&at);
                 address = address.wrapping_add((at as u64).wrapping_mul(self.strides[axis]));
             }

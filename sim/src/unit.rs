@@ -149,13 +149,16 @@ pub(crate) enum BulkKind {
     GlobalToShared,
     SharedToShared,
     SharedToGlobal,
-    /// Reads destination, tensor map, `rank` coordinates; then mbarrier and multicast mask.
+    /// Reads destination, tensor map, as many coordinates; then mbarrier and multicast mask.
     TileToShared {
-        rank: u8,
+        coordinates: u8,
+        /// Whether they are a column and four rows of a matrix.
+        rows: bool,
     },
     /// Reads source, tensor map, coordinates.
     SharedToTile {
-        rank: u8,
+        coordinates: u8,
+        rows: bool,
     },
 }
 
@@ -169,6 +172,17 @@ pub(crate) struct Fragment {
 }
 
 impl Fragment {
+    /// The fragment of an operand or an accumulator.
+    pub fn new([rows, columns]: [u8; 2], format: Format, operand: bool) -> Fragment {
+        let size = usize::from(rows) * usize::from(columns);
+        let registers = match format {
+            Format::F16 if operand => 8,
+            Format::F64 => size / 32,
+            _ => size * format.bits() / 1024,
+        };
+        Fragment { rows, columns, format, registers: registers as u8 }
+    }
+
     /// Elements per register.
     pub fn per_register(self) -> usize {
         (32 / self.format.bits()).max(1)
@@ -180,15 +194,29 @@ impl Fragment {
     }
 }
 
-/// The four matrices of a `wmma.mma`.
+/// A `wmma.mma`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FragmentMultiply {
-    pub a: Fragment,
-    pub b: Fragment,
-    pub c: Fragment,
-    pub d: Fragment,
+    pub shape: [u8; 3],
+    /// Format of A and B.
+    pub operands: Format,
+    pub c: Format,
+    pub d: Format,
     /// Whether integer accumulation saturates.
     pub saturate: bool,
+}
+
+impl FragmentMultiply {
+    /// A, B, C and D.
+    pub fn fragments(self) -> [Fragment; 4] {
+        let [m, n, k] = self.shape;
+        [
+            Fragment::new([m, k], self.operands, true),
+            Fragment::new([k, n], self.operands, true),
+            Fragment::new([m, n], self.c, false),
+            Fragment::new([m, n], self.d, false),
+        ]
+    }
 }
 
 /// A `tcgen05` instruction.

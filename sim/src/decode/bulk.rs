@@ -11,6 +11,9 @@ use crate::op::Kind;
 use crate::types::Type;
 use crate::unit::{BulkCopy, BulkKind, StoreAsync, Unit};
 
+/// Rows that are gathered or scattered.
+const ROWS: u8 = 4;
+
 /// Modifiers of a TMA copy.
 struct Request {
     /// Rank of a tensor copy.
@@ -19,6 +22,9 @@ struct Request {
     multicast: bool,
     hinted: bool,
     reduce: Option<(Modify, Type)>,
+    /// Whether rows of a matrix are gathered, or scattered.
+    gathers: bool,
+    scatters: bool,
 }
 
 impl Decoder<'_> {
@@ -42,10 +48,15 @@ impl Decoder<'_> {
                 return Err(m.error("is not a supported form"));
             }
         }
+        let (gathers, scatters) = (m.take("tile::gather4"), m.take("tile::scatter4"));
+        if (gathers || scatters) && tensor != Some(2) {
+            return Err(m.error("is not a supported form"));
+        }
         if m.take("prefetch") {
             return self.bulk_prefetch(i, m, tensor);
         }
-        let request = self.bulk_request(i, m, tensor)?;
+        let mut request = self.bulk_request(i, m, tensor)?;
+        (request.gathers, request.scatters) = (gathers, scatters);
         self.bulk_copy(i, m, &request)
     }
 
@@ -79,7 +90,8 @@ impl Decoder<'_> {
         if barrier == group {
             return Err(m.error("lacks its completion"));
         }
-        Ok(Request { tensor, barrier, multicast, hinted, reduce })
+        let (gathers, scatters) = (false, false);
+        Ok(Request { tensor, barrier, multicast, hinted, reduce, gathers, scatters })
     }
 
     /// Parses the operation of a reduction; the element type of a tensor is that of its map.
@@ -108,10 +120,17 @@ impl Decoder<'_> {
             (false, true, None, true) if r.reduce.is_none() => BulkKind::GlobalToShared,
             (false, false, None, true) if !r.multicast => BulkKind::SharedToShared,
             (true, false, None, false) => BulkKind::SharedToGlobal,
-            (false, true, Some(rank), true) if r.reduce.is_none() => {
-                BulkKind::TileToShared { rank }
+            (false, true, Some(rank), true) if r.reduce.is_none() && !r.scatters => {
+                let coordinates = if r.gathers { ROWS + 1 } else { rank };
+                BulkKind::TileToShared { coordinates, rows: r.gathers }
             }
-            (true, false, Some(rank), false) => BulkKind::SharedToTile { rank },
+            (true, false, Some(rank), false) if !r.gathers => {
+                if r.scatters && r.reduce.is_some() {
+                    return Err(m.error("is not a supported form"));
+                }
+                let coordinates = if r.scatters { ROWS + 1 } else { rank };
+                BulkKind::SharedToTile { coordinates, rows: r.scatters }
+            }
             _ => return Err(m.error("is not a supported form")),
         };
         let mut operands: Vec<&Operand> = i.operands.iter().collect();
@@ -125,11 +144,11 @@ impl Decoder<'_> {
             return Err(m.error(&format!("has {found} operands instead of {}", plain + extra)));
         }
         let mut reads = match kind {
-            BulkKind::TileToShared { rank } => {
-                self.tile_operands(m, operands[0], operands[1], rank)?
+            BulkKind::TileToShared { coordinates, .. } => {
+                self.tile_operands(m, operands[0], operands[1], coordinates)?
             }
-            BulkKind::SharedToTile { rank } => {
-                self.tile_operands(m, operands[1], operands[0], rank)?
+            BulkKind::SharedToTile { coordinates, .. } => {
+                self.tile_operands(m, operands[1], operands[0], coordinates)?
             }
             _ => {
                 let windows = [to, from].map(|space| match space {

@@ -37,17 +37,7 @@ fn fragment(matrix: &str, shape: [u32; 3], format: Format) -> Option<Fragment> {
         Format::F64 => shape == [8, 8, 4],
         _ => false,
     };
-    let registers = match format {
-        Format::F16 if operand => 8,
-        Format::F64 => rows * columns / 32,
-        _ => rows * columns * format.bits() as u32 / 1024,
-    };
-    known.then_some(Fragment {
-        rows: rows as u8,
-        columns: columns as u8,
-        format,
-        registers: registers as u8,
-    })
+    known.then(|| Fragment::new([rows as u8, columns as u8], format, operand))
 }
 
 impl Decoder<'_> {
@@ -201,9 +191,10 @@ impl Decoder<'_> {
             [Some(d), Some(a), Some(b), Some(c)] => (d, a, b, c),
             _ => return Err(m.error("is not a supported form")),
         };
-        let fragments = shape.filter(|_| layouts == [Some(()); 2] && a == b).and_then(|shape| {
-            let of = |matrix, format| fragment(matrix, shape, format);
-            Some([of("a", a)?, of("b", b)?, of("c", c)?, of("d", d)?])
+        let shape = shape.filter(|&shape| {
+            let known = |matrix, format| fragment(matrix, shape, format).is_some();
+            let whole = layouts == [Some(()); 2] && a == b;
+            whole && known("a", a) && known("b", b) && known("c", c) && known("d", d)
         });
         let sums = match a {
             Format::F16 => [Format::F16, Format::F32],
@@ -211,7 +202,7 @@ impl Decoder<'_> {
             Format::F64 => [Format::F64; 2],
             _ => [Format::S32; 2],
         };
-        let Some(fragments) = fragments.filter(|_| sums.contains(&c) && sums.contains(&d)) else {
+        let Some(shape) = shape.filter(|_| sums.contains(&c) && sums.contains(&d)) else {
             return Err(m.error("is not a supported form"));
         };
         if saturate && !a.integer() {
@@ -219,13 +210,14 @@ impl Decoder<'_> {
         }
         self.count(i, m, 4)?;
         let ty = if a == Format::F64 { Type::B64 } else { Type::B32 };
-        let [of_a, of_b, of_c, of_d] = fragments;
+        let shape = shape.map(|extent| extent as u8);
+        let op = FragmentMultiply { shape, operands: a, c, d, saturate };
+        let [of_a, of_b, of_c, of_d] = op.fragments();
         let mut reads = Vec::new();
         for (operand, fragment) in i.operands[1..].iter().zip([of_a, of_b, of_c]) {
             reads.extend(self.vector(m, operand, fragment.registers.into(), ty)?);
         }
         let writes = self.targets(m, &i.operands[0], of_d.registers.into(), ty.class())?;
-        let op = FragmentMultiply { a: of_a, b: of_b, c: of_c, d: of_d, saturate };
         self.emit(Kind::Unit(Unit::Fragments(op)), writes, reads, 0);
         Ok(())
     }

@@ -106,12 +106,13 @@ pub(super) fn issue(
     let slots = cx.list(op);
     for lane in lanes_of(active) {
         let ((to, from), bytes, next) = match copy.kind {
-            BulkKind::TileToShared { rank } | BulkKind::SharedToTile { rank } => {
+            BulkKind::TileToShared { coordinates, rows }
+            | BulkKind::SharedToTile { coordinates, rows } => {
                 let load = matches!(copy.kind, BulkKind::TileToShared { .. });
-                let (tile, shared, bytes) =
-                    tile_ends(warp, block, cx, slots, (lane, usize::from(rank)))?;
+                let count = usize::from(coordinates);
+                let (tile, shared, bytes) = tile_ends(warp, block, cx, slots, (lane, count, rows))?;
                 let ends = if load { (shared, tile) } else { (tile, shared) };
-                (ends, bytes, 2 + usize::from(rank))
+                (ends, bytes, 2 + count)
             }
             kind => {
                 let (ends, bytes) = plain_ends(warp, block, cx, slots, (lane, kind))?;
@@ -177,20 +178,27 @@ fn tile_ends(
     block: &BlockState,
     cx: &Context<'_>,
     slots: &[Slot],
-    (lane, rank): (usize, usize),
+    (lane, count, rows): (usize, usize, bool),
 ) -> Result<(End, End, u64), Failure> {
     let operands = Operands { warp, cx, slots, lane };
     let (address, map) = (operands.wide(0), operands.wide(1));
     let mut start = [0; 5];
-    for (axis, start) in start.iter_mut().enumerate().take(rank) {
+    for (axis, start) in start.iter_mut().enumerate().take(count) {
         *start = i64::from(operands.word(2 + axis) as i32);
     }
     let mut tile = tensor_map(warp, block, cx, lane, map)?;
-    if tile.rank != rank {
-        let found = tile.rank;
+    let (found, rank) = (tile.rank, if rows { 2 } else { count });
+    if found != rank {
         return misuse(lane, format!("a tensor map of rank {found}, not {rank}"));
     }
-    tile.start = start;
+    match start {
+        [column, first, second, third, fourth] if rows => {
+            if !tile.take_rows(column, [first, second, third, fourth]) {
+                return misuse(lane, "rows of a tensor map whose box has more than one row");
+            }
+        }
+        _ => tile.start = start,
+    }
     let bytes = tile.bytes();
     let at = shared_end(warp, block, cx, lane, address, (bytes, TILE_ALIGN))?;
     Ok((End::Tile(Box::new(tile)), End::Shared(at.0, at.1), bytes))

@@ -62,7 +62,7 @@ fn product<T: Copy>(
     mut sums: Vec<T>,
     muladd: impl Fn(T, T, T) -> T,
 ) -> Vec<T> {
-    let (k, n) = (usize::from(op.a.columns), usize::from(op.b.columns));
+    let [_, n, k] = op.shape.map(usize::from);
     for (sums, a) in sums.chunks_exact_mut(n).zip(a.chunks_exact(k)) {
         for (a, b) in a.iter().zip(b.chunks_exact(n)) {
             for (sum, b) in sums.iter_mut().zip(b) {
@@ -81,7 +81,7 @@ leveled! {
         op: &MicroOp,
         which: FragmentMultiply,
     ) {
-        let FragmentMultiply { a, b, c, d, saturate } = which;
+        let ([a, b, c, d], saturate) = (which.fragments(), which.saturate);
         let (writes, reads) = cx.list(op).split_at(d.registers.into());
         let (of_a, rest) = reads.split_at(a.registers.into());
         let (of_b, of_c) = rest.split_at(b.registers.into());

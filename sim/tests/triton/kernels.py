@@ -386,3 +386,12 @@ def integers(x, y, out, wide, n, BLOCK: tl.constexpr):
     w = tl.load(y + at, mask=m, other=1)
     tl.store(out + at, (v // w) * 3 + v % w + ((v << 3) ^ (w >> 1)), mask=m)
     tl.store(wide + at, v.to(tl.int64) * w // 7 + tl.umulhi(v.to(tl.uint32), 12345), mask=m)
+
+
+@triton.jit
+def gather_tile(x, rows, out, R: tl.constexpr, C: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, shape=[100, 128], strides=[128, 1], block_shape=[1, C])
+    target = tl.make_tensor_descriptor(out, shape=[100, 128], strides=[128, 1],
+                                       block_shape=[1, C])
+    at = tl.load(rows + tl.arange(0, R))
+    target.scatter(source.gather(at, C), at, 0)
