@@ -138,9 +138,9 @@ fn reduced_axes(graph: CanonicalGraph<'_>, shape: &[i64]) -> Result<Vec<bool>> {
         let mut sums = graph.operations.iter().filter(|operation| {
             reduced_by(graph, operation).is_some_and(|reduced| reduced != **axes)
         });
-        let exits = are_exits(graph, &follow(graph, sums.clone()), axes);
+        let ends = end_in_columns(graph, &follow(graph, sums.clone()), axes);
         // What is summed up are elements, not values of rows.
-        exits && sums.all(|of| graph.tensors[of.inputs[0] as usize].dims == *shape)
+        ends && sums.all(|of| graph.tensors[of.inputs[0] as usize].dims == *shape)
     };
     match &found[..] {
         [] => Err(Error::not_supported("nothing is reduced".to_owned())),
@@ -187,7 +187,7 @@ fn follow<'a>(
 
 /// Whether tensors that follow from sums of columns are computed from nothing but those and
 /// scalars, and reduced no further.
-fn are_exits(graph: CanonicalGraph<'_>, follows: &[bool], rows: &[bool]) -> bool {
+fn end_in_columns(graph: CanonicalGraph<'_>, follows: &[bool], rows: &[bool]) -> bool {
     graph.operations.iter().all(|operation| {
         let output = operation.outputs[0] as usize;
         let reads_them = operation.inputs.iter().any(|uid| follows[*uid as usize]);
