@@ -79,6 +79,7 @@ impl Block {
             warp_instructions: 0,
             leapt: 0,
             lane_instructions: 0,
+            products_issued: vec![0; warps.len()],
             free_registers: 0,
             shadow: BlockShadow::new(linear, rank, warps.len(), cx),
         };

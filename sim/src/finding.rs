@@ -16,6 +16,9 @@ pub enum FindingKind {
     UnfencedRegister,
     /// A write to a register that a pending wgmma reads.
     OverwrittenOperand,
+    /// What a wgmma of one warp reads is overwritten after another warp of its warpgroup said that
+    /// it is done; PTX orders each warp after its own `wgmma.wait_group` only.
+    WarpgroupRelease,
     /// Warps of a warpgroup execute different wgmma, or some none.
     DivergentWarpgroup,
     /// Use of uninitialised shared memory.
@@ -50,11 +53,12 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// All kinds.
-    pub const ALL: [FindingKind; 18] = [
+    pub const ALL: [FindingKind; 19] = [
         FindingKind::UninitialisedRegister,
         FindingKind::UnfinishedProduct,
         FindingKind::UnfencedRegister,
         FindingKind::OverwrittenOperand,
+        FindingKind::WarpgroupRelease,
         FindingKind::DivergentWarpgroup,
         FindingKind::UninitialisedShared,
         FindingKind::UninitialisedGlobal,
@@ -84,6 +88,7 @@ impl FindingKind {
             FindingKind::UnfinishedProduct => "unfinished product",
             FindingKind::UnfencedRegister => "unfenced register",
             FindingKind::OverwrittenOperand => "overwritten operand",
+            FindingKind::WarpgroupRelease => "release for a warpgroup",
             FindingKind::DivergentWarpgroup => "divergent warpgroup",
             FindingKind::UninitialisedShared => "uninitialised shared memory",
             FindingKind::UninitialisedGlobal => "uninitialised global memory",

@@ -19,8 +19,9 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 pub(crate) struct Products {
     pub in_flight: Vec<InFlight>,
-    /// Number of groups committed.
+    /// Number of groups committed, and of wgmma up to the end of each.
     pub committed: u32,
+    pub ends: Vec<u32>,
     /// Whether the warp has executed `wgmma.fence`.
     pub fenced: bool,
 }

@@ -182,6 +182,9 @@ fn other<const WATCHED: bool>(
         }
         Kind::Exit => {
             warp.leave(active);
+            if warp.live == 0 {
+                block.products_issued[warp.index as usize] = u32::MAX;
+            }
             block.barrier_changed = true;
             return Ok((active, 0));
         }

@@ -56,8 +56,8 @@ pub(super) fn step(
                     warpgroup::multiply(warp, block, cx, op, product)?;
                 }
                 Unit::WarpgroupFence => warp.products.fenced = true,
-                Unit::WarpgroupCommit => warpgroup::commit(warp),
-                Unit::WarpgroupWait => warpgroup::wait(warp, op.imm as u32),
+                Unit::WarpgroupCommit => warpgroup::commit(warp, block),
+                Unit::WarpgroupWait => return Ok(warpgroup::wait(warp, block, op.imm as u32)),
                 _ => matrix::transpose(warp, cx, op),
             }
         }

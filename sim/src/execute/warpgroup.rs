@@ -1,6 +1,7 @@
 //! `wgmma`: each warp computes its own 16 rows on issue; the result reaches its registers, poisoned
 //! until then, when its group is waited for.
 
+use super::Next;
 use super::multiply::{self, accumulate, slice};
 use crate::block_state::BlockState;
 use crate::context::Context;
@@ -16,6 +17,8 @@ use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use crate::warpgroup::{InFlight, POISON};
 
+/// Warps per warpgroup.
+const WARPS: usize = 4;
 /// Maximum K.
 const K_MAX: usize = 32;
 
@@ -198,7 +201,7 @@ leveled! {
 /// Issues a wgmma.
 pub(super) fn multiply(
     warp: &mut Warp,
-    block: &BlockState,
+    block: &mut BlockState,
     cx: &Context<'_>,
     op: &MicroOp,
     product: WarpgroupMultiply,
@@ -218,24 +221,37 @@ pub(super) fn multiply(
         warp.registers.set_word(*slot, &[POISON; LANES], u32::MAX);
     }
     warp.products.in_flight.push(InFlight { slots: writes.to_vec(), words, group: None });
+    block.products_issued[warp.index as usize] += 1;
+    block.progressed = true;
     Ok(())
 }
 
-pub(super) fn commit(warp: &mut Warp) {
+pub(super) fn commit(warp: &mut Warp, block: &BlockState) {
     let group = warp.products.committed;
     for flight in warp.products.in_flight.iter_mut().filter(|flight| flight.group.is_none()) {
         flight.group = Some(group);
     }
     warp.products.committed += 1;
+    warp.products.ends.push(block.products_issued[warp.index as usize]);
 }
 
-/// Writes the results of all groups but the newest to their registers.
-pub(super) fn wait(warp: &mut Warp, newest: u32) {
+/// Writes the results of all groups but the newest to their registers, once every warp of the
+/// warpgroup has issued its share.
+pub(super) fn wait(warp: &mut Warp, block: &BlockState, newest: u32) -> Next {
     let committed = warp.products.committed;
+    let first = warp.index as usize / WARPS * WARPS;
+    if let Some(group) = committed.checked_sub(newest + 1) {
+        let end = warp.products.ends[group as usize];
+        let group = block.products_issued[first..].iter().take(WARPS);
+        if group.into_iter().any(|&issued| issued < end) {
+            return Next::Retry(u32::MAX);
+        }
+    }
     let over = |flight: &InFlight| flight.group.is_some_and(|group| committed - group > newest);
     for flight in warp.products.in_flight.extract_if(.., |flight| over(flight)) {
         for (slot, words) in flight.slots.iter().zip(&flight.words) {
             warp.registers.set_word(*slot, words, u32::MAX);
         }
     }
+    Next::Go
 }

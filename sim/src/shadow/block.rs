@@ -29,6 +29,10 @@ pub(crate) struct WarpShadow {
     pub product_registers: ProductRegisters,
     /// Number of `wgmma` groups committed.
     pub products_committed: u32,
+    /// Epochs in which wgmma were issued, with their groups.
+    pub products_issued: Vec<(u32, usize)>,
+    /// Epoch in which each group was waited for.
+    pub products_ended: Vec<u32>,
     /// Pending asynchronous copies.
     pub copies: Copies,
 }

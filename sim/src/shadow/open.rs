@@ -6,6 +6,7 @@ use super::block::BlockShadow;
 use super::clocks::Event;
 use super::lanes::one;
 use super::reads::{Ending, OpenRead, joined};
+use super::warpgroups::WARPS;
 use crate::traits::Scope;
 use std::ops::Range;
 
@@ -15,6 +16,13 @@ impl BlockShadow {
         let (block, warp) = (self.clocks.block, by.warp as u32);
         let epoch = self.clocks.warps[by.warp].epoch;
         let event = Event { block, clock: warp, warp, lane, many: false, epoch, pc: by.pc };
+        if let Ending::Product(_) = ending {
+            let shadow = &mut self.warps[by.warp];
+            let issued = (epoch, shadow.products_committed as usize);
+            if shadow.products_issued.last() != Some(&issued) {
+                shadow.products_issued.push(issued);
+            }
+        }
         let read = OpenRead { rank: self.rank, event, ending, ranges: joined(ranges) };
         self.cluster.open.push(read);
     }
@@ -36,10 +44,38 @@ impl BlockShadow {
     /// `wgmma.wait_group`: all but the last `left` groups of the warp complete.
     pub fn products_waited(&mut self, warp: usize, left: u32) {
         let committed = self.warps[warp].products_committed;
+        let epoch = self.clocks.warps[warp].epoch;
+        let ended = &mut self.warps[warp].products_ended;
+        ended.resize(ended.len().max(committed.saturating_sub(left) as usize), epoch);
         self.end_reads(warp, |read| match read.ending {
             Ending::Product(Some(number)) => committed - number > left,
             _ => false,
         });
+    }
+
+    /// Whether an access of another warpgroup is ordered after the wait of some warp of a reader's
+    /// warpgroup, though not the reader's, for the wgmma that an event is of.
+    pub fn released_by_warpgroup(&self, read: &Event, warp: usize, lane: u32) -> bool {
+        let reader = &self.warps[read.warp as usize];
+        let ended = reader.products_ended.iter().rposition(|epoch| *epoch == read.epoch);
+        let issued = || {
+            let found = reader.products_issued.iter().rev().find(|(epoch, _)| *epoch == read.epoch);
+            found.map(|(_, group)| *group)
+        };
+        let (Some(group), first) = (ended.or_else(issued), read.warp as usize / WARPS * WARPS)
+        else {
+            return false;
+        };
+        let members = first..(first + WARPS).min(self.warps.len());
+        !members.contains(&warp)
+            && members.into_iter().any(|other| {
+                let wait = self.warps[other].products_ended.get(group);
+                wait.is_some_and(|&epoch| {
+                    let clock = other as u32;
+                    let wait = Event { clock, warp: clock, many: true, epoch, ..*read };
+                    self.clocks.ordered(&wait, warp, lane)
+                })
+            })
     }
 
     /// `cp.async.bulk.wait_group`: of a lane's groups, of which `committed` are complete, all but

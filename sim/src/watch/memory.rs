@@ -16,6 +16,7 @@ use crate::shadow::{
 };
 use crate::tracked::Role;
 use crate::traits::{Order, Scope};
+use crate::unit::Unit;
 use crate::warp::{At, Warp};
 
 /// Area number of a rank's shared memory.
@@ -276,7 +277,13 @@ impl Watch {
                 continue;
             }
             let same_warp = earlier.block == clocks.block && earlier.clock as usize == warp;
+            let product = matches!(
+                scene.cx.program.ops[earlier.pc as usize].kind,
+                Kind::Unit(Unit::WarpgroupMultiply(_))
+            );
+            let released = || shadow.released_by_warpgroup(&earlier, warp, lane as u32);
             let kind = match (same_warp, area) {
+                (_, SHARED) if product && released() => FindingKind::WarpgroupRelease,
                 (true, _) if !open => FindingKind::WarpRace,
                 _ if area == SHARED || peer_rank(area).is_some() => FindingKind::SharedRace,
                 _ => FindingKind::GlobalRace,

@@ -135,6 +135,11 @@ impl<'a, 'b> Reporter<'a, 'b> {
                 let op = self.named(earlier.pc);
                 format!("a wait for the phase of the mbarrier that tells of {op} would order them")
             }
+            (FindingKind::WarpgroupRelease, _) => {
+                "another warp of the warpgroup released it: every warp must, after its own \
+                 wgmma.wait_group"
+                    .to_string()
+            }
             (FindingKind::SharedRace, None) if self.wait(earlier.pc).is_some() => {
                 self.lacks(Missing::Wait(earlier.pc))
             }

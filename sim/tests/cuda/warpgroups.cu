@@ -124,3 +124,31 @@ template <bool FIXED> __device__ void some(float* out, float factor)
 }
 extern "C" __global__ void some_racy(float* out, float factor) { some<false>(out, factor); }
 extern "C" __global__ void some_clean(float* out, float factor) { some<true>(out, factor); }
+
+// Another warp stores over an operand when the warpgroup says that it is done: one thread, or all.
+template <bool FIXED> __device__ void refilled(float* out, float factor)
+{
+    __shared__ Operands operands;
+    __shared__ alignas(8) wide done;
+    const word barrier = shared_address(&done);
+    if (threadIdx.x == 0)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(FIXED ? 128 : 1) : "memory");
+    fill(operands);
+    float d[4] = {};
+    if (threadIdx.x < 128) {
+        fence();
+        multiply(d, describe(operands.a), describe(operands.b[0]));
+        commit();
+        wait_products();
+        if (FIXED || threadIdx.x == 0)
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+        store(out, d);
+    } else if (threadIdx.x < 160) {
+        asm volatile(
+            "{\n.reg .pred done;\nAGAIN:\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n@!done bra AGAIN;\n}" ::"r"(barrier) : "memory");
+        operands.b[0][threadIdx.x - 128] = 0;
+    }
+}
+extern "C" __global__ void refilled_early(float* out, float factor) { refilled<false>(out, factor); }
+extern "C" __global__ void refilled_clean(float* out, float factor) { refilled<true>(out, factor); }

@@ -1,16 +1,19 @@
 //! Mistakes with the registers and warps of a warpgroup's products, in any order of warps.
 
 use crate::run::{Plain, dialects, download, packed, seeded};
-use kiln_sim::FindingKind::{DivergentWarpgroup, OverwrittenOperand, UnfencedRegister};
+use kiln_sim::FindingKind::{
+    DivergentWarpgroup, OverwrittenOperand, UnfencedRegister, WarpgroupRelease,
+};
 use kiln_sim::{Checks, FindingKind, Launch};
 
 #[test]
 fn mistakes_with_registers_and_warps_are_found() {
-    let mistakes: [(&str, FindingKind); 4] = [
+    let mistakes: [(&str, FindingKind); 5] = [
         ("scaled_racy", UnfencedRegister),
         ("reused_racy", OverwrittenOperand),
         ("apart_racy", DivergentWarpgroup),
         ("some_racy", DivergentWarpgroup),
+        ("refilled_early", WarpgroupRelease),
     ];
     for module in dialects("warpgroups") {
         for name in module.kernels() {
