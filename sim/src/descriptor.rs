@@ -5,12 +5,13 @@ use crate::context::Context;
 use crate::failure::{Failure, misuse};
 use crate::matrix_descriptor::Descriptor;
 use crate::op::MicroOp;
-use crate::registers::Slot;
+use crate::registers::{LANES, Slot};
 use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
+use crate::warpgroup::WARPS;
 
 /// Threads per warpgroup.
-const THREADS: u32 = 128;
+const THREADS: u32 = (WARPS * LANES) as u32;
 /// Bits of a descriptor that are reserved and must be zero.
 const RESERVED: u64 = 0x3ff1_c000_c000_c000;
 
@@ -23,7 +24,7 @@ pub(crate) fn descriptors(
     reads: &[Slot],
 ) -> Result<(Option<Descriptor>, Descriptor), Failure> {
     let threads: u32 = cx.launch.block.iter().product();
-    if (warp.index / 4 + 1) * THREADS > threads {
+    if (warp.index / WARPS as u32 + 1) * THREADS > threads {
         return misuse(0, format!("wgmma in warp {} of a block of {threads} threads", warp.index));
     }
     if !warp.products.fenced {

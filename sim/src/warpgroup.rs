@@ -2,6 +2,9 @@
 
 use crate::registers::{LANES, Slot};
 
+/// Warps per warpgroup.
+pub(crate) const WARPS: usize = 4;
+
 /// Contents of accumulators until they are waited for: a NaN that arithmetic never produces.
 pub(crate) const POISON: u32 = 0x7fba_dbad;
 

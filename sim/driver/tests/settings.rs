@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 #![allow(unsafe_code, reason = "the interface of the CUDA driver")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each calls the driver as its document says")]
-#![allow(dead_code, reason = "a part of what the tests of the interface use")]
+#![expect(dead_code, reason = "a part of what the tests of the interface use")]
 
 #[path = "api/driver.rs"]
 mod driver;

@@ -15,10 +15,8 @@ use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
 use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
-use crate::warpgroup::{InFlight, POISON};
+use crate::warpgroup::{InFlight, POISON, WARPS};
 
-/// Warps per warpgroup.
-const WARPS: usize = 4;
 /// Maximum K.
 const K_MAX: usize = 32;
 

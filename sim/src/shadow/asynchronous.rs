@@ -163,11 +163,9 @@ impl BlockShadow {
             return;
         }
         let own = copy.at..copy.at + u64::from(copy.bytes);
-        for range in copy.unset.iter().filter(|range| own.contains(&range.start)) {
-            for at in range.clone() {
-                self.shared.set_written(&one(copy.lane, at, 1), false);
-                self.unset_by.insert(at, copy.pc);
-            }
+        for &at in copy.unset.iter().filter(|at| own.contains(at)) {
+            self.shared.set_written(&one(copy.lane, at, 1), false);
+            self.unset_by.insert(at, copy.pc);
         }
     }
 

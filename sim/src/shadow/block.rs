@@ -9,10 +9,11 @@ use super::poison::Poison;
 use super::proxy::ProxyFences;
 use super::shared::SharedShadow;
 use super::sync::Fenced;
-use super::warpgroups::{ProductRegister, ProductRegisters, WARPS, Warpgroup};
+use super::warpgroups::{ProductRegister, ProductRegisters, Warpgroup};
 use crate::checks::Checks;
 use crate::context::Context;
 use crate::registers::LANES;
+use crate::warpgroup::WARPS;
 use std::collections::HashMap;
 
 /// Shadow state of a warp.

@@ -5,7 +5,6 @@ use super::lanes::{Lanes, one};
 use crate::mbarrier::BarrierAddress;
 use crate::registers::LANES;
 use crate::traits::Scope;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// Completion mechanism of a copy.
@@ -47,7 +46,7 @@ pub(crate) struct Issue<'a> {
     /// Number of a bulk copy in its block; of others 0.
     pub number: u64,
     /// Bytes of the destination to which what nobody wrote is copied.
-    pub unset: Rc<[Range<u64>]>,
+    pub unset: Rc<[u64]>,
     /// What each lane reads, for those that wait themselves.
     pub sources: Vec<(usize, GlobalRange)>,
 }
@@ -63,7 +62,7 @@ pub(crate) struct InFlight {
     pub bytes: u32,
     pub group: Group,
     pub number: u64,
-    pub unset: Rc<[Range<u64>]>,
+    pub unset: Rc<[u64]>,
     pub source: Option<GlobalRange>,
     /// The mbarrier that signals it, by `cp.async.mbarrier.arrive`.
     pub told: Option<BarrierAddress>,

@@ -31,4 +31,4 @@ pub(crate) use lanes::{Lanes, one, pieces, whole};
 pub(crate) use poison::{GUARD, NEVER, Poison};
 pub(crate) use reads::Ending;
 pub(crate) use sync::{Missing, Strong, Sync, Touch};
-pub(crate) use warpgroups::{Issued, ProductRegister, WARPS};
+pub(crate) use warpgroups::{Issued, ProductRegister};

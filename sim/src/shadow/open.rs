@@ -6,8 +6,8 @@ use super::block::BlockShadow;
 use super::clocks::Event;
 use super::lanes::one;
 use super::reads::{Ending, OpenRead, joined};
-use super::warpgroups::WARPS;
 use crate::traits::Scope;
+use crate::warpgroup::WARPS;
 use std::ops::Range;
 
 impl BlockShadow {

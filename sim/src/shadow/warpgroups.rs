@@ -1,9 +1,7 @@
 //! Registers of pending wgmma, and the wgmma that the warps of a warpgroup have issued.
 
+use crate::warpgroup::WARPS;
 use std::collections::VecDeque;
-
-/// Warps per warpgroup.
-pub(crate) const WARPS: usize = 4;
 
 /// A register that is an operand or accumulator of wgmma.
 #[derive(Debug, Clone, Copy, Default)]

@@ -17,7 +17,6 @@ use crate::shadow::{
 };
 use crate::traits::{Order, Scope};
 use crate::warp::{At, Warp};
-use std::ops::Range;
 use std::rc::Rc;
 
 /// Bytes of a copy: where they are in global memory, and where they go in shared memory.
@@ -78,7 +77,7 @@ impl Watch {
         cx: &Context<'_>,
         moved: &[Moved],
         place: impl Fn(u64) -> u64,
-    ) -> Rc<[Range<u64>]> {
+    ) -> Rc<[u64]> {
         let mut out = Vec::new();
         for Moved { from, to, .. } in moved.iter().filter(|_| self.checks.uninitialised) {
             let Some(allocation) = cx.table.get(from.area as usize) else { continue };
@@ -87,7 +86,7 @@ impl Watch {
                 continue;
             }
             let missing = (0..from.bytes).filter(|byte| !written.all(from.at + byte, 1));
-            out.extend(missing.map(|byte| place(to + byte)).map(|at| at..at + 1));
+            out.extend(missing.map(|byte| place(to + byte)));
         }
         out.into()
     }

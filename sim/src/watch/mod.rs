@@ -69,7 +69,8 @@ impl Watch {
         if self.checks.uninitialised && !cx.program.tracked.uses(at.pc).is_empty() {
             self.registers(&mut shadow, warp, block, cx, at);
         }
-        if self.checks.uninitialised && !cx.program.product_uses.of(at.pc).is_empty() {
+        let has_products = cx.program.product_registers != 0 && self.checks.uninitialised;
+        if has_products && !cx.program.product_uses.of(at.pc).is_empty() {
             self.product_registers(&mut shadow, warp, block, cx, at);
         }
         match cx.program.ops[at.pc as usize].kind {

@@ -10,11 +10,12 @@ use crate::block_state::BlockState;
 use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::op::Kind;
-use crate::shadow::{BlockShadow, Issued, ProductRegister, WARPS};
+use crate::shadow::{BlockShadow, Issued, ProductRegister};
 use crate::tracked::Role;
 use crate::traits::Moves;
 use crate::unit::{Unit, WarpgroupMultiply};
 use crate::warp::{At, Warp};
+use crate::warpgroup::WARPS;
 
 /// Descriptors of a wgmma's operands; 0 for one in registers.
 fn issued(warp: &Warp, cx: &Context<'_>, pc: u32, product: WarpgroupMultiply) -> Issued {

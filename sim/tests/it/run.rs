@@ -103,12 +103,17 @@ pub fn packed(kernel: &Kernel, values: &[Vec<u8>]) -> Vec<u8> {
 
 /// A matrix of f16 that goes in boxes of 64 by 64, swizzled by 128 bytes.
 pub fn f16_boxes(address: u64, rows: usize, columns: usize) -> Vec<u8> {
+    f16_boxes_of(address, [rows, columns], 64)
+}
+
+/// The same in boxes of so many rows.
+pub fn f16_boxes_of(address: u64, [rows, columns]: [usize; 2], box_rows: u32) -> Vec<u8> {
     let tiled = Tiled {
         data_type: TensorType::F16,
         address,
         dims: &[columns as u64, rows as u64],
         strides: &[columns as u64 * 2],
-        box_dims: &[64, 64],
+        box_dims: &[64, box_rows],
         element_strides: &[1, 1],
         interleave: Interleave::None,
         swizzle: Swizzle::B128,

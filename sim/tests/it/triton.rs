@@ -1,11 +1,8 @@
 //! Kernels that Triton compiled (`tests/triton`), without Triton.
 
-use crate::run::{device, download, packed, text, upload};
+use crate::run::{device, download, f16_boxes_of, packed, text, upload};
 use half::f16;
-use kiln_sim::{
-    Checks, FindingKind, Interleave, L2Promotion, Launch, Module, OutOfBoundsFill, Swizzle,
-    TensorMap, TensorType, Tiled,
-};
+use kiln_sim::{Checks, FindingKind, Launch, Module};
 
 /// Runs the only kernel of a file with all checks; Triton's two scratch arguments are added.
 fn run(
@@ -93,19 +90,7 @@ fn matrices_by_specialised_warps() {
     let device = device();
     let out = upload(&device, &vec![0_u16; m * n]);
     let tensor = |address: u64, rows: usize, columns: usize| {
-        let tiled = Tiled {
-            data_type: TensorType::F16,
-            address,
-            dims: &[columns as u64, rows as u64],
-            strides: &[columns as u64 * 2],
-            box_dims: &[64, 128],
-            element_strides: &[1, 1],
-            interleave: Interleave::None,
-            swizzle: Swizzle::B128,
-            l2_promotion: L2Promotion::None,
-            fill: OutOfBoundsFill::Zero,
-        };
-        let map = TensorMap::encode_tiled(&tiled).unwrap().bytes().to_vec();
+        let map = f16_boxes_of(address, [rows, columns], 128);
         vec![map, word(rows), word(columns), wide(columns as u64), wide(1)]
     };
     let mut arguments = tensor(upload(&device, &halves(&a)), m, k);
