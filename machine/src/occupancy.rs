@@ -50,11 +50,14 @@ const SHARED_UNIT: u32 = 128;
 impl Occupancy {
     /// How full a kernel with blocks of so many threads makes an SM.
     pub fn of(machine: &Machine, threads: u32, resources: Resources) -> Occupancy {
-        let warps = threads.div_ceil(32).max(1);
-        let per_warp = (resources.registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);
+        // More than any GPU has, so that no sum overflows.
+        let bounded = |taken: u32| taken.min(1 << 24);
+        let warps = bounded(threads).div_ceil(32).max(1);
+        let per_warp = (bounded(resources.registers).max(1) * 32).next_multiple_of(REGISTER_UNIT);
         // Each of the four schedulers has a quarter of the registers, and whole warps.
         let warps_by_registers = machine.registers / 4 / per_warp * 4;
-        let shared = resources.shared_bytes.next_multiple_of(SHARED_UNIT) + SHARED_RESERVED;
+        let shared =
+            bounded(resources.shared_bytes).next_multiple_of(SHARED_UNIT) + SHARED_RESERVED;
         let limits = [
             (machine.blocks_max, Limit::Blocks),
             (machine.threads_max / (warps * 32), Limit::Threads),

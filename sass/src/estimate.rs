@@ -1,0 +1,324 @@
+//! How long a launch takes: the longest warp's way, and what all warps keep busy.
+
+use crate::architecture::{Architecture, SCHEDULERS};
+use crate::cubin::Code;
+use crate::execution::Execution;
+use crate::finding::{self, Finding};
+use crate::flow::{Flow, Loop};
+use crate::opcode::Pipe;
+use crate::path::{self, Path};
+use kiln_machine::{Machine, Occupancy, Resources};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A launch, with what a simulator or a profile counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Launch<'a> {
+    /// Blocks of the grid.
+    pub blocks: u64,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Shared memory of a block, static and dynamic, in bytes.
+    pub shared_bytes: u32,
+    /// Executions of PTX lines, counted once per warp.
+    pub lines: &'a BTreeMap<u32, u64>,
+    /// Passes over the banks of shared memory.
+    pub wavefronts: u64,
+    /// Bytes that are asked of L2.
+    pub l2_bytes: u64,
+    /// Bytes that device memory reads and writes.
+    pub dram_bytes: u64,
+}
+
+/// What a launch waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Bound {
+    /// The way of its longest warp.
+    Latency,
+    /// Issue slots.
+    Issue,
+    /// A pipe.
+    Pipe(Pipe),
+    /// The banks of shared memory.
+    Shared,
+    /// L2.
+    L2,
+    /// Device memory.
+    Dram,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Bound::Latency => "latency",
+            Bound::Issue => "issue",
+            Bound::Pipe(pipe) => pipe.name(),
+            Bound::Shared => "shared memory",
+            Bound::L2 => "L2",
+            Bound::Dram => "device memory",
+        })
+    }
+}
+
+/// Clocks of one bound.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Clocks {
+    /// What is waited for.
+    pub bound: Bound,
+    /// Clocks of the launch.
+    pub clocks: f64,
+}
+
+/// What the instructions of a loop, or of a kernel, keep busy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Mix {
+    /// Instructions of one warp.
+    pub instructions: f64,
+    /// Instructions of one warp by pipe, and the clocks for which they keep it busy.
+    pub pipes: BTreeMap<&'static str, (f64, f64)>,
+}
+
+/// A loop of the machine code.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LoopEstimate {
+    /// Address of its first instruction, and behind its last one.
+    pub addresses: (u32, u32),
+    /// First and last line of CUDA that its instructions come from.
+    pub lines: Option<(u32, u32)>,
+    /// Loops around it.
+    pub depth: usize,
+    /// Instructions of its blocks.
+    pub instructions: usize,
+    /// Iterations by all warps, and for each time that a warp enters it.
+    pub iterations: f64,
+    /// Iterations for each time that a warp enters it.
+    pub trips: f64,
+    /// Share of all instructions that are executed in it.
+    pub share: f64,
+    /// Clocks of an iteration of a warp that has the SM for itself.
+    pub walk: f64,
+    /// What an iteration of a warp keeps busy.
+    pub mix: Mix,
+    /// Whether it waits for other warps or blocks: its iterations are not of the code's making.
+    pub waits: bool,
+}
+
+/// How long a launch takes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// Name of the GPU.
+    pub machine: &'static str,
+    /// Clocks.
+    pub clocks: f64,
+    /// Microseconds.
+    pub us: f64,
+    /// Clocks of every bound, the largest first.
+    pub bounds: Vec<Clocks>,
+    /// Blocks that an SM holds.
+    pub resident_blocks: u32,
+    /// Times that it is filled.
+    pub rounds: u64,
+    /// Clocks of the longest warp's way.
+    pub path: f64,
+    /// What all instructions keep busy, for one warp on average.
+    pub mix: Mix,
+    /// Loops, in order of address.
+    pub loops: Vec<LoopEstimate>,
+    /// What costs without need.
+    pub findings: Vec<Finding>,
+}
+
+impl Estimate {
+    /// Estimates a launch of a kernel.
+    ///
+    /// Bounds that are near each other add up to more than the largest: the estimate is their norm
+    /// of order [`OVERLAP`]. There is no time to start and to end a launch, and the clock is the
+    /// machine's boost. Waiting for other warps is seen where it is a loop that polls, as one
+    /// flight of what is waited for.
+    pub fn of(code: &Code, machine: &Machine, launch: &Launch<'_>) -> Estimate {
+        let flow = Flow::of(code);
+        let warps_block = u64::from(launch.threads.div_ceil(32).max(1));
+        let warps = launch.blocks.max(1) * warps_block;
+        let execution = Execution::of(code, &flow, launch.lines, warps);
+        Estimate::with(code, &flow, execution, machine, launch)
+    }
+
+    /// Looks at a kernel of which nothing was counted, as a block of one warp: of the estimate, the
+    /// loops, their walks and findings say something.
+    pub fn uncounted(code: &Code, machine: &Machine) -> Estimate {
+        let flow = Flow::of(code);
+        let execution = Execution::assumed(&flow);
+        let launch = Launch {
+            blocks: 1,
+            threads: 32,
+            shared_bytes: code.shared_bytes,
+            lines: &BTreeMap::new(),
+            wavefronts: 0,
+            l2_bytes: 0,
+            dram_bytes: 0,
+        };
+        Estimate::with(code, &flow, execution, machine, &launch)
+    }
+
+    fn with(
+        code: &Code,
+        flow: &Flow,
+        mut execution: Execution,
+        machine: &Machine,
+        launch: &Launch<'_>,
+    ) -> Estimate {
+        let architecture = Architecture::of(code.architecture).on(machine);
+        let warps_block = u64::from(launch.threads.div_ceil(32).max(1));
+        let warps = launch.blocks.max(1) * warps_block;
+        let polls = path::polls(code, flow);
+        for &poll in &polls {
+            execution.once(flow, &flow.loops[poll]);
+        }
+        let mut path = Path::new(code, flow, &execution, &architecture, &polls);
+        path.global = global_latency(&architecture, launch);
+        let longest = path.longest(warps_block);
+
+        let resources = Resources { registers: code.registers, shared_bytes: launch.shared_bytes };
+        let occupancy = Occupancy::of(machine, launch.threads, resources);
+        let resident = occupancy.blocks.max(1);
+        let per_sm = launch.blocks.div_ceil(machine.sm_count.into()).max(1);
+        let rounds = per_sm.div_ceil(resident.into());
+
+        let mix = mix(code, flow, &execution, &architecture, 0..flow.blocks.len(), 1.0);
+        let of_sm = per_sm as f64 / launch.blocks.max(1) as f64;
+        let scheduler = |clocks: f64| clocks * of_sm / SCHEDULERS;
+        let mut bounds = vec![
+            (Bound::Latency, longest * rounds as f64),
+            (Bound::Issue, scheduler(mix.instructions)),
+            (Bound::Shared, launch.wavefronts as f64 * of_sm),
+            (Bound::Dram, launch.dram_bytes as f64 / machine.dram_bytes_second * machine.clock_hz),
+        ];
+        if let Some(rate) = machine.l2_bytes_second {
+            bounds.push((Bound::L2, launch.l2_bytes as f64 / rate * machine.clock_hz));
+        }
+        for pipe in Pipe::ALL {
+            let busy = mix.pipes.get(pipe.name()).map_or(0.0, |&(_, busy)| busy);
+            let clocks = match pipe {
+                // One for all four schedulers.
+                Pipe::Memory | Pipe::Copy => busy * of_sm,
+                _ => scheduler(busy),
+            };
+            bounds.push((Bound::Pipe(pipe), clocks));
+        }
+        let mut bounds: Vec<Clocks> =
+            bounds.into_iter().map(|(bound, clocks)| Clocks { bound, clocks }).collect();
+        bounds.sort_by(|a, b| b.clocks.total_cmp(&a.clocks));
+        let together: f64 = bounds.iter().map(|of| of.clocks.powf(OVERLAP)).sum();
+        let clocks = together.powf(1.0 / OVERLAP);
+        let all = mix.instructions.max(1.0);
+        let mut loops: Vec<LoopEstimate> = (0..flow.loops.len())
+            .map(|at| {
+                let waits = polls.contains(&at);
+                loop_estimate(code, flow, &execution, (&mut path, at), (all, waits))
+            })
+            .collect();
+        loops.sort_by_key(|each| each.addresses);
+        let findings = finding::find(code, flow, &execution, &polls);
+        let mean = Mix {
+            instructions: mix.instructions / warps as f64,
+            pipes: mix
+                .pipes
+                .into_iter()
+                .map(|(name, (count, busy))| (name, (count / warps as f64, busy / warps as f64)))
+                .collect(),
+        };
+        Estimate {
+            machine: machine.name,
+            clocks,
+            us: clocks / machine.clock_hz * 1e6,
+            bounds,
+            resident_blocks: occupancy.blocks,
+            rounds,
+            path: longest,
+            mix: mean,
+            loops,
+            findings,
+        }
+    }
+}
+
+/// The order of the norm of bounds: with 1 none would overlap, without end the largest would hide
+/// the others. Fitted to published times of GEMMs and attention on H100.
+const OVERLAP: f64 = 3.0;
+
+/// Entries of a loop for each warp that are those of rounding.
+const RARE: f64 = 1e-4;
+
+/// Clocks of a load: what L2 does not have comes from device memory.
+fn global_latency(architecture: &Architecture, launch: &Launch<'_>) -> f64 {
+    let latencies = &architecture.latencies;
+    let missed = launch.dram_bytes as f64 / (launch.l2_bytes as f64).max(1.0);
+    latencies.l2 + (latencies.dram - latencies.l2) * missed.min(1.0)
+}
+
+/// What blocks keep busy, by all executions divided by `by`.
+fn mix(
+    code: &Code,
+    flow: &Flow,
+    execution: &Execution,
+    architecture: &Architecture,
+    blocks: impl IntoIterator<Item = usize>,
+    by: f64,
+) -> Mix {
+    let mut mix = Mix::default();
+    for block in blocks {
+        let times = execution.blocks[block] / by;
+        for instruction in &code.instructions[flow.blocks[block].instructions.clone()] {
+            let pipe = mix.pipes.entry(instruction.opcode.pipe.name()).or_default();
+            pipe.0 += times;
+            pipe.1 += times * architecture.busy(instruction);
+            mix.instructions += times;
+        }
+    }
+    mix
+}
+
+fn loop_estimate(
+    code: &Code,
+    flow: &Flow,
+    execution: &Execution,
+    (path, at): (&mut Path<'_>, usize),
+    (all, waits): (f64, bool),
+) -> LoopEstimate {
+    let each: &Loop = &flow.loops[at];
+    let iterations = execution.blocks[each.header];
+    let entries = execution.entries(flow, each);
+    let indices = each.blocks.iter().flat_map(|&block| flow.blocks[block].instructions.clone());
+    let indices: Vec<usize> = indices.collect();
+    let lines = indices.iter().filter_map(|&index| code.instructions[index].source_line);
+    let lines = lines.fold(None, |range: Option<(u32, u32)>, line| {
+        Some(range.map_or((line, line), |(low, high)| (low.min(line), high.max(line))))
+    });
+    let mut depth = 0;
+    let mut outer = each.parent;
+    while let Some(parent) = outer {
+        depth += 1;
+        outer = flow.loops[parent].parent;
+    }
+    let by = if iterations > 0.0 { iterations } else { 1.0 };
+    let architecture = path.architecture;
+    let mix = mix(code, flow, execution, architecture, each.blocks.iter().copied(), by);
+    let address = |index: Option<&usize>| index.map_or(0, |&at| code.instructions[at].address);
+    LoopEstimate {
+        addresses: (address(indices.first()), address(indices.last()) + 16),
+        lines,
+        depth,
+        instructions: indices.len(),
+        iterations,
+        trips: if entries > execution.warps * RARE { iterations / entries } else { 0.0 },
+        share: mix.instructions * iterations / all,
+        walk: path.iteration(each),
+        mix,
+        waits,
+    }
+}

@@ -1,0 +1,220 @@
+//! The ways of warps through a kernel: walks along the edges that a launch takes.
+
+use crate::architecture::Architecture;
+use crate::cubin::Code;
+use crate::execution::Execution;
+use crate::flow::{Flow, Loop};
+use crate::instruction::Instruction;
+use crate::walk::Walk;
+use std::collections::BTreeSet;
+
+/// Warps that are walked, to meet every role of a block's warps.
+const WARPS_MAX: u64 = 16;
+/// Instructions that are walked.
+const STEPS_MAX: f64 = 3e7;
+/// Iterations of a loop until it repeats itself.
+const WARM: usize = 8;
+
+/// The ways of warps through a kernel.
+#[derive(Debug)]
+pub(crate) struct Path<'a> {
+    code: &'a Code,
+    flow: &'a Flow,
+    execution: &'a Execution,
+    pub architecture: &'a Architecture,
+    /// Clocks of a load from global memory.
+    pub global: f64,
+    /// Clocks from a publication to when a loop that polls sees it, by the loop's header.
+    flights: Vec<Option<f64>>,
+    visits: Vec<f64>,
+    taken: Vec<f64>,
+    ended: Vec<f64>,
+}
+
+/// Whether a loop polls: it waits for other warps or blocks.
+fn is_poll(code: &Code, flow: &Flow, each: &Loop) -> bool {
+    let inner = flow
+        .loops
+        .iter()
+        .any(|other| other.header != each.header && each.blocks.contains(&other.header));
+    let indices = each.blocks.iter().flat_map(|&block| flow.blocks[block].instructions.clone());
+    let mut asks = false;
+    for instruction in indices.map(|at| &code.instructions[at]) {
+        let ptx = code.ptx_of(instruction).unwrap_or_default();
+        match instruction.name() {
+            "SYNCS" => asks |= instruction.waits_for_barrier(),
+            "LDG" | "LD" => {
+                asks |= ["ld.relaxed", "ld.acquire", "ld.volatile"]
+                    .iter()
+                    .any(|strong| ptx.contains(strong));
+            }
+            "STG" | "ST" | "STS" | "STAS" | "BAR" | "ATOMG" | "REDG" | "UTMALDG" | "LDGSTS" => {
+                return false;
+            }
+            "HMMA" | "IMMA" | "HGMMA" | "QGMMA" | "IGMMA" | "MUFU" => return false,
+            _ => {}
+        }
+    }
+    asks && !inner
+}
+
+/// Loops that poll.
+pub(crate) fn polls(code: &Code, flow: &Flow) -> BTreeSet<usize> {
+    (0..flow.loops.len()).filter(|&at| is_poll(code, flow, &flow.loops[at])).collect()
+}
+
+impl<'a> Path<'a> {
+    pub fn new(
+        code: &'a Code,
+        flow: &'a Flow,
+        execution: &'a Execution,
+        architecture: &'a Architecture,
+        polls: &BTreeSet<usize>,
+    ) -> Path<'a> {
+        let mut flights = vec![None; flow.blocks.len()];
+        let latencies = &architecture.latencies;
+        for each in polls.iter().map(|&at| &flow.loops[at]) {
+            let indices =
+                each.blocks.iter().flat_map(|&block| flow.blocks[block].instructions.clone());
+            let names: Vec<&str> = indices.map(|at| code.instructions[at].name()).collect();
+            // A store is in L2 after half of a load's way.
+            let stored = latencies.l2 / 2.0;
+            let pushed = names.contains(&"SYNCS");
+            flights[each.header] = Some(if pushed { latencies.cluster } else { stored });
+        }
+        Path {
+            code,
+            flow,
+            execution,
+            architecture,
+            global: architecture.latencies.l2,
+            flights,
+            visits: vec![0.0; flow.blocks.len()],
+            taken: vec![0.0; flow.edges.len()],
+            ended: vec![0.0; flow.blocks.len()],
+        }
+    }
+
+    /// Clocks of the longest way of a warp.
+    pub fn longest(&mut self, warps_block: u64) -> f64 {
+        let blocks = self.flow.blocks.iter().zip(&self.execution.blocks);
+        let steps: f64 = blocks.map(|(block, times)| block.instructions.len() as f64 * times).sum();
+        let each = (steps / self.execution.warps).max(1.0);
+        let count = ((STEPS_MAX / each) as u64).clamp(1, warps_block.clamp(4, WARPS_MAX));
+        (0..count).map(|_| self.walk(4.0 * each + 1000.0)).fold(0.0, f64::max)
+    }
+
+    /// Walks a warp from the kernel's start to its end.
+    fn walk(&mut self, steps_max: f64) -> f64 {
+        let mut way = Way::new(self);
+        let (mut block, mut steps) = (0, 0.0);
+        loop {
+            steps += way.pass(self, block) as f64;
+            match self.next(block, |_| true) {
+                Some(next) if steps < steps_max => block = next,
+                _ => return way.walk.clock(),
+            }
+        }
+    }
+
+    /// The block after this one. Of several, one that is taken less often comes as soon as it is
+    /// due, by how often the launch takes it.
+    fn next(&mut self, block: usize, inside: impl Fn(usize) -> bool) -> Option<usize> {
+        let left = &self.flow.blocks[block].left_by;
+        let open = || left.iter().copied().filter(|&edge| inside(self.flow.edges[edge].to));
+        let taken: f64 = open().map(|edge| self.execution.edges[edge]).sum();
+        let all = match self.flow.blocks[block].ends {
+            true => self.execution.blocks[block].max(taken),
+            false => taken,
+        };
+        self.visits[block] += 1.0;
+        let visits = self.visits[block];
+        let share = |times: f64| if all > 0.0 { times / all } else { 0.0 };
+        let ends = if self.flow.blocks[block].ends { share(all - taken) } else { 0.0 };
+        let mut options: Vec<(Option<usize>, f64, f64)> = open()
+            .map(|edge| (Some(edge), share(self.execution.edges[edge]), self.taken[edge]))
+            .collect();
+        if self.flow.blocks[block].ends {
+            options.push((None, ends, self.ended[block]));
+        }
+        let due = |&(_, share, taken): &(Option<usize>, f64, f64)| share * visits - taken;
+        let most = options.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied()?;
+        let late = options.iter().filter(|each| each.0 != most.0 && due(each) > 1.0 - 1e-3);
+        let chosen = late.max_by(|a, b| due(a).total_cmp(&due(b))).copied().unwrap_or(most);
+        match chosen.0 {
+            Some(edge) => {
+                self.taken[edge] += 1.0;
+                Some(self.flow.edges[edge].to)
+            }
+            None => {
+                self.ended[block] += 1.0;
+                None
+            }
+        }
+    }
+
+    /// Clocks of an iteration of a loop, once it repeats itself.
+    pub fn iteration(&mut self, each: &Loop) -> f64 {
+        let mut way = Way::new(self);
+        self.visits.fill(0.0);
+        self.taken.fill(0.0);
+        let mut starts = Vec::new();
+        let (mut block, mut steps) = (each.header, 0);
+        while starts.len() <= 2 * WARM && steps < 1_000_000 {
+            if block == each.header {
+                starts.push(way.walk.clock());
+            }
+            steps += way.pass(self, block);
+            match self.next(block, |to| each.blocks.contains(&to)) {
+                Some(next) => block = next,
+                None => break,
+            }
+        }
+        match (starts.get(WARM), starts.get(2 * WARM)) {
+            (Some(first), Some(last)) => (last - first) / WARM as f64,
+            _ => way.walk.clock(),
+        }
+    }
+}
+
+/// A warp that does what the others do at the same time: what it publishes, they publish too.
+struct Way<'a> {
+    walk: Walk<'a>,
+    published: f64,
+}
+
+impl<'a> Way<'a> {
+    fn new(path: &Path<'a>) -> Way<'a> {
+        Way { walk: Walk::new(path.architecture, path.global), published: f64::NEG_INFINITY }
+    }
+
+    /// Walks through a block; returns the number of its instructions.
+    fn pass(&mut self, path: &Path<'_>, block: usize) -> usize {
+        if let Some(flight) = path.flights[block] {
+            let left = self.published + flight - self.walk.clock();
+            self.walk.wait(left.max(0.0));
+        }
+        let range = path.flow.blocks[block].instructions.clone();
+        let count = range.len();
+        for instruction in &path.code.instructions[range] {
+            let at = self.walk.step(instruction);
+            if publishes(path.code, instruction) {
+                self.published = at;
+            }
+        }
+        count
+    }
+}
+
+/// Whether other blocks may wait for what an instruction writes.
+fn publishes(code: &Code, instruction: &Instruction) -> bool {
+    let ptx = || code.ptx_of(instruction).unwrap_or_default();
+    match instruction.name() {
+        "STAS" => true,
+        "STG" | "ST" => {
+            ["st.relaxed", "st.release", "st.volatile"].iter().any(|op| ptx().contains(op))
+        }
+        "ATOMG" | "ATOM" | "REDG" => true,
+        _ => false,
+    }
+}

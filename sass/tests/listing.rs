@@ -1,0 +1,170 @@
+//! Cubins that NVRTC and ptxas compiled, against what NVIDIA's disassembler printed of them.
+
+use kiln_machine::Machine;
+use kiln_sass::{Bound, Cubin, Estimate, Flow, Jump, Launch, Pipe};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn read(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn parse(name: &str) -> Cubin {
+    Cubin::parse(&read(&format!("{name}.cubin"))).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+const LISTED: [(&str, u32); 5] =
+    [("sm_75", 75), ("sm_80", 80), ("sm_90a", 90), ("sm_100a", 100), ("sm_120", 120)];
+
+/// Mnemonics that stand for several of the disassembler's.
+fn is_named(ours: &str, theirs: &str) -> bool {
+    match ours {
+        "REDG" => matches!(theirs, "RED" | "REDG"),
+        "ERRBAR" => matches!(theirs, "ERRBAR" | "CGAERRBAR"),
+        "UCGABAR" => theirs.starts_with("UCGABAR"),
+        "UTCMMA" => theirs.starts_with("UTC"),
+        _ => ours == theirs,
+    }
+}
+
+#[test]
+fn names_and_targets_are_those_of_the_disassembler() {
+    for (name, architecture) in LISTED {
+        let cubin = parse(name);
+        assert_eq!(cubin.architecture, architecture, "{name}");
+        let [code] = &cubin.codes[..] else { panic!("{name}: {} codes", cubin.codes.len()) };
+        let listing = String::from_utf8(read(&format!("{name}.txt"))).expect("text");
+        assert_eq!(listing.lines().count(), code.instructions.len(), "{name}");
+        for (line, instruction) in listing.lines().zip(&code.instructions) {
+            let mut words = line.split(' ');
+            let address = words.next().unwrap_or_default();
+            assert_eq!(address, format!("{:#x}", instruction.address), "{name}");
+            let mnemonic = words.next().unwrap_or_default();
+            let theirs = mnemonic.split('.').next().unwrap_or_default();
+            let ours = instruction.name();
+            assert!(is_named(ours, theirs), "{name} {address}: {ours}, not {theirs}");
+            let widths = ["LDG", "STG", "LDS", "STS", "LDGSTS"];
+            if widths.contains(&ours) {
+                let bits = mnemonic.split('.').filter_map(|part| part.parse::<u32>().ok()).next();
+                let short = if mnemonic.contains("16") { 16 } else { 32 };
+                let short = if mnemonic.contains("U8") { 8 } else { short };
+                assert_eq!(instruction.bytes() * 8, bits.unwrap_or(short), "{name} {line}");
+            }
+            if let (Some(target), Some(Jump::To { target: ours, .. })) =
+                (words.next(), instruction.jump())
+            {
+                assert_eq!(format!("{ours:#x}"), target, "{name} {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cubin_says_what_its_kernel_takes() {
+    let taken = LISTED.map(|(name, _)| {
+        let code = parse(name).codes.remove(0);
+        (code.registers, code.shared_bytes, code.local_bytes)
+    });
+    let registers: Vec<u32> = taken.iter().map(|taken| taken.0).collect();
+    assert!(registers.iter().all(|registers| (8..=255).contains(registers)), "{registers:?}");
+    let code = parse("sum").codes.remove(0);
+    assert_eq!((code.registers, code.local_bytes), (14, 0));
+    let load = code.instructions.iter().find(|of| of.name() == "LDG").expect("a load");
+    assert_eq!(code.ptx_of(load), Some("ld.global.f32 %f2, [%rd1];"));
+}
+
+#[test]
+fn files_that_are_no_cubins() {
+    let message = |bytes: &[u8]| Cubin::parse(bytes).expect_err("no cubin").to_string();
+    assert!(message(b"").starts_with("damaged ELF file"));
+    let own = std::fs::read("/proc/self/exe").expect("this program");
+    assert_eq!(message(&own), "an ELF file, but not one of a GPU");
+    // Every cut and every damaged byte of the header ends in an answer.
+    let bytes = read("sum.cubin");
+    for length in (0..bytes.len()).step_by(97) {
+        let _ = Cubin::parse(&bytes[..length]);
+    }
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0xff;
+        if let Ok(cubin) = Cubin::parse(&damaged) {
+            for code in &cubin.codes {
+                Estimate::uncounted(code, &Machine::H100);
+            }
+        }
+    }
+}
+
+/// An estimate of `sum`, whose loop a warp repeats so often, in blocks of one warp.
+fn estimated(blocks: u64, repeats: u64) -> Estimate {
+    let code = parse("sum").codes.remove(0);
+    let text = String::from_utf8(read("sum.ptx")).expect("text");
+    let mut lines = BTreeMap::new();
+    let mut counts = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let label = line.trim_end().strip_suffix(':');
+        counts = match label {
+            Some(label) => label == "LOOP",
+            None => counts,
+        };
+        lines.insert(number, if counts { blocks * repeats } else { blocks });
+    }
+    let launch = Launch {
+        blocks,
+        threads: 32,
+        shared_bytes: 0,
+        lines: &lines,
+        wavefronts: 0,
+        l2_bytes: blocks * repeats * 128,
+        dram_bytes: blocks * repeats * 128,
+    };
+    Estimate::of(&code, &Machine::H100, &launch)
+}
+
+#[test]
+fn counts_of_lines_are_those_of_unrolled_loops() {
+    for repeats in [100, 103, 1000] {
+        let estimate = estimated(1, repeats);
+        let [of] = &estimate.loops[..] else { panic!("{:?}", estimate.loops) };
+        // Four loads at a time; what is left over is executed behind the loop.
+        let expected = repeats as f64 / 4.0;
+        assert!((of.trips / expected - 1.0).abs() < 0.15, "{repeats}: {} trips", of.trips);
+        let loads = estimate.mix.pipes["LSU"].0;
+        assert!((loads / repeats as f64 - 1.0).abs() < 0.1, "{repeats}: {loads} loads");
+    }
+}
+
+#[test]
+fn a_chain_of_loads_waits_and_many_warps_do_not() {
+    let alone = estimated(1, 1000);
+    assert_eq!(alone.bounds[0].bound, Bound::Latency);
+    // Each iteration waits for one load from device memory: 479 clocks.
+    let iteration = alone.loops[0].walk;
+    assert!((479.0..600.0).contains(&iteration), "{iteration}");
+    let path = alone.path;
+    assert!((250.0 * iteration * 0.8..250.0 * iteration * 1.3).contains(&path), "{path}");
+    // A full GPU is bound by memory, not by any warp.
+    let full = estimated(132 * 32, 1000);
+    assert_eq!(full.bounds[0].bound, Bound::Dram, "{:?}", full.bounds);
+}
+
+#[test]
+fn loops_of_a_kernel_are_found() {
+    for (name, _) in LISTED {
+        let code = parse(name).codes.remove(0);
+        let flow = Flow::of(&code);
+        for each in &flow.loops {
+            let entered = flow.blocks[each.header].entered_by.iter();
+            let back = entered.filter(|&&edge| each.blocks.contains(&flow.edges[edge].from));
+            assert!(back.count() > 0, "{name}");
+        }
+        let estimate = Estimate::uncounted(&code, &Machine::H100);
+        assert_eq!(estimate.loops.len(), flow.loops.len());
+        for each in &estimate.loops {
+            let busy = each.mix.pipes.values().map(|of| of.1).fold(0.0, f64::max);
+            assert!(each.walk > 0.0 && busy >= 0.0, "{name} {each:?}");
+        }
+        assert!(Pipe::ALL.iter().any(|pipe| estimate.mix.pipes.contains_key(pipe.name())));
+    }
+}
