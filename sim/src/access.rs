@@ -22,11 +22,19 @@ pub(crate) struct Access {
     pub signed: bool,
     /// Whether the access is volatile, relaxed or stronger, so that a thread may poll with it.
     pub strong: bool,
+    /// Whether the elements are accessed in one step: those of a 128-bit value.
+    pub single: bool,
     /// Whether the address operand is 64 bits wide.
     pub wide_address: bool,
 }
 
 impl Access {
+    /// A weak access to one unsigned element, at an address of 64 bits.
+    pub fn weak(window: Window, bytes: u8) -> Access {
+        let (count, wide_address) = (1, true);
+        Access { window, bytes, count, signed: false, strong: false, single: false, wide_address }
+    }
+
     /// Whether each lane accesses one word of shared memory.
     #[inline(always)]
     pub fn is_shared_word(self) -> bool {

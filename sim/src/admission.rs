@@ -96,6 +96,9 @@ pub(crate) fn check(
     check_cluster(kernel, launch)?;
     let blocks = product(launch.grid);
     let resident = resident_max(kernel, launch, config);
+    if launch.cooperative && launch.clusters_max.is_some() {
+        return bad(kernel, "some blocks of a cooperative grid".to_string());
+    }
     if launch.cooperative && blocks > resident {
         return bad(kernel, format!("a cooperative grid of {blocks} blocks; {resident} fit"));
     }

@@ -257,16 +257,19 @@ fn global<'a>(
     if let Some(hit) = cx.table.get(*last_hit) {
         let offset = address.wrapping_sub(hit.base);
         if offset < hit.bytes && hit.bytes - offset >= attempt.bytes {
-            return Ok((hit, offset));
+            return match hit.admits(offset, attempt.bytes) {
+                true => Ok((hit, offset)),
+                false => Err(Miss::Memory(address)),
+            };
         }
     }
     let found = cx.table.find(address, attempt.bytes).filter(|_| address >= GLOBAL_BASE);
     match found.and_then(|index| cx.table.get(index).map(|hit| (index, hit))) {
-        Some((index, hit)) => {
+        Some((index, hit)) if hit.admits(address - hit.base, attempt.bytes) => {
             *last_hit = index;
             Ok((hit, address - hit.base))
         }
-        None => Err(Miss::Memory(address)),
+        _ => Err(Miss::Memory(address)),
     }
 }
 

@@ -76,16 +76,25 @@ impl Block {
             warp_count: warps.len(),
             barrier_changed: false,
             progressed: false,
+            random: 0,
             warp_instructions: 0,
             leapt: 0,
             lane_instructions: 0,
             products_issued: vec![0; warps.len()],
             free_registers: 0,
-            shadow: BlockShadow::new(linear, rank, warps.len(), cx),
+            shadow: BlockShadow::new(linear, (cluster, rank), warps.len(), cx),
         };
         let order = (0..warps.len()).collect();
-        let random = cx.seed ^ linear.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        // The lowest bit is lost, in which neighbouring seeds must not be all that differs.
+        let seed = cx.seed.wrapping_mul(0xd134_2543_de82_ef95);
+        let random = seed ^ linear.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Block { state, warps, order, random }
+    }
+
+    /// Whether a warp's epochs are exhausted, so that its accesses are not followed any more.
+    pub fn spent(&self) -> bool {
+        let shadow = self.state.shadow.as_ref();
+        shadow.is_some_and(|shadow| (0..self.warps.len()).any(|warp| shadow.clocks.spent(warp)))
     }
 
     fn shuffle(&mut self) {
@@ -102,6 +111,7 @@ impl Block {
         self.shuffle();
         let (mut moved, mut ran) = (false, false);
         self.state.progressed = false;
+        self.state.random = self.state.random.wrapping_add(self.random | 1);
         execute::advance(&mut self.state, &mut self.warps, cx, self.random)
             .map_err(|(warp, fault)| self.failed(warp, *fault, cx))?;
         for at in 0..self.order.len() {

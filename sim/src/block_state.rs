@@ -39,6 +39,8 @@ pub(crate) struct BlockState {
     pub barrier_changed: bool,
     /// Whether a warp wrote memory for which others may be polling.
     pub progressed: bool,
+    /// Drawn for the turn.
+    pub random: u64,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
     /// Offset of clocks from the number of instructions.

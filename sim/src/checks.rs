@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// Classes of errors that a launch checks for. Bounds and alignment are always checked.
 ///
-/// A launch with any check runs on one worker, so that findings do not depend on the host; one
-/// without checks has no overhead.
+/// Findings do not depend on the number of workers. Several run a launch where its blocks share
+/// nothing that they write, and nothing is found; a launch without checks has no overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Checks {
     /// Reads of uninitialised registers, shared, global and local memory, and of wgmma accumulators

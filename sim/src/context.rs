@@ -1,7 +1,9 @@
 //! State of a launch that all blocks share.
 
+use crate::admission::product;
+use crate::heap::Heap;
 use crate::launch::Launch;
-use crate::memory::{Memory, Table};
+use crate::memory::{Allocation, Memory, Table};
 use crate::module::Kernel;
 use crate::op::MicroOp;
 use crate::place::Place;
@@ -22,6 +24,8 @@ pub(crate) struct Context<'a> {
     pub variables: &'a [u64],
     /// Address of the workspace of a cooperative grid, which its barriers use; 0 for other grids.
     pub workspace: u64,
+    /// Index of the heap's allocation, where the kernel allocates.
+    pub heap: Option<usize>,
     /// Thread indices by warp and axis.
     pub threads: Vec<[Row<u32>; 3]>,
     /// Cluster shape, and whether the kernel or the launch specified it.
@@ -41,6 +45,18 @@ impl<'a> Context<'a> {
         &self.program.lists[op.list as usize..]
     }
 
+    /// Clusters that are run.
+    pub fn clusters(&self) -> u64 {
+        let all = product(self.launch.grid) / product(self.cluster);
+        self.launch.clusters_max.map_or(all, |most| most.clamp(1, all.max(1)).min(all))
+    }
+
+    /// The heap and its allocation.
+    pub fn heap(&self) -> Option<(&'a Allocation, &'a Heap)> {
+        let of = self.table.get(self.heap?)?;
+        Some((of, of.heap.as_ref()?))
+    }
+
     /// Index of a block in the grid, by linear index.
     pub fn block_index(&self, linear: u64) -> [u32; 3] {
         let [x, y, _] = self.launch.grid.map(u64::from);
@@ -53,6 +69,11 @@ impl<'a> Context<'a> {
             Some(max) => max.saturating_sub(self.executed.load(Relaxed)),
             None => u64::MAX,
         }
+    }
+
+    /// Forgets what was executed.
+    pub fn restart(&self) {
+        self.executed.store(0, Relaxed);
     }
 
     /// Adds executed warp instructions to the count.

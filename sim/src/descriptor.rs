@@ -9,6 +9,7 @@ use crate::registers::{LANES, Slot};
 use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use crate::warpgroup::WARPS;
+use std::ops::Range;
 
 /// Threads per warpgroup.
 const THREADS: u32 = (WARPS * LANES) as u32;
@@ -39,8 +40,9 @@ pub(crate) fn descriptors(
             return misuse(0, format!("the matrix descriptor {:#x} has reserved bits", row[0]));
         }
         let descriptor = Descriptor::decode(row[0], transposed);
-        let (end, size) = (descriptor.end(groups, 2), u64::from(block.shared_bytes));
-        if end > size {
+        let size = u64::from(block.shared_bytes);
+        if !descriptor.fits(groups, 2, size) {
+            let end = descriptor.end(groups, 2);
             return misuse(
                 0,
                 format!(
@@ -61,18 +63,18 @@ pub(crate) fn descriptors(
     Ok((a, b))
 }
 
-/// Start addresses of the 16-byte chunks that a warp's wgmma reads from shared memory; `None` if it
-/// is about to fail.
-pub(crate) fn product_pieces(
+/// What a warp's wgmma reads of matrices in shared memory: the groups of eight rows of each; `None`
+/// if it is about to fail.
+pub(crate) fn product_operands(
     warp: &Warp,
     block: &BlockState,
     cx: &Context<'_>,
     op: &MicroOp,
     product: WarpgroupMultiply,
-) -> Option<Vec<u64>> {
+) -> Option<Vec<(Descriptor, Range<u64>)>> {
     let (_, reads) = cx.list(op).split_at(product.registers());
     let (a, b) = descriptors(warp, block, cx, product, reads).ok()?;
     let first = u64::from(warp.index % 4) * 2;
-    let rows = a.into_iter().flat_map(|a| a.pieces(first..first + 2, 2));
-    Some(rows.chain(b.pieces(0..u64::from(product.n) / 8, 2)).collect())
+    let rows = a.map(|a| (a, first..first + 2));
+    Some(rows.into_iter().chain([(b, 0..u64::from(product.n) / 8)]).collect())
 }

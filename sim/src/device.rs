@@ -7,6 +7,7 @@ use crate::ast::Space;
 use crate::config::DeviceConfig;
 use crate::context::{Context, thread_rows};
 use crate::error::{Error, ErrorKind, Result};
+use crate::heap::HEAP_BYTES;
 use crate::lanes::has_v3;
 use crate::launch::{Launch, Report};
 use crate::memory::Memory;
@@ -16,7 +17,7 @@ use crate::workers;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Workspace of a grid: its size and the word of its barrier, as `cooperative_groups.h` uses them.
 const WORKSPACE_BYTES: u64 = 8;
@@ -26,8 +27,17 @@ const WORKSPACE_BYTES: u64 = 8;
 pub struct Device {
     config: DeviceConfig,
     memory: Memory,
+    /// The heap of kernels.
+    heap: Mutex<HeapPlace>,
     /// Variables of each loaded module, by module id.
     variables: Mutex<HashMap<u64, Resident>>,
+}
+
+/// Size of the heap, and its address once a kernel has allocated.
+#[derive(Debug)]
+struct HeapPlace {
+    bytes: u64,
+    address: Option<u64>,
 }
 
 /// A module's variables on a device.
@@ -42,7 +52,8 @@ impl Device {
     pub fn new(mut config: DeviceConfig) -> Device {
         (config.sm_count, config.workers) = (config.sm_count.max(1), config.workers.max(1));
         let memory = Memory::new(config.memory_bytes);
-        Device { config, memory, variables: Mutex::default() }
+        let heap = Mutex::new(HeapPlace { bytes: HEAP_BYTES, address: None });
+        Device { config, memory, heap, variables: Mutex::default() }
     }
 
     /// The configuration of the device.
@@ -98,8 +109,8 @@ impl Device {
     /// The allocation that contains an address: its start and its size.
     pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
         let table = self.memory.snapshot();
-        let found = table.find(address, 1).and_then(|index| table.get(index))?;
-        Some((found.base, found.bytes))
+        let found = table.find(address, 1).and_then(|index| table.get(index));
+        found.filter(|found| found.heap.is_none()).map(|found| (found.base, found.bytes))
     }
 
     /// Bytes of the memory budget that are allocated.
@@ -122,6 +133,41 @@ impl Device {
         let Some(index) = found else { return Ok(None) };
         let addresses = self.module_variables(&module.inner)?;
         Ok(Some((addresses[index], module.inner.ast.variables[index].bytes.into())))
+    }
+
+    /// Most bytes that kernels have allocated by `malloc` at a time, 8 MiB unless it is set.
+    pub fn heap_bytes(&self) -> u64 {
+        self.heap().bytes
+    }
+
+    /// Sets it, before the first launch of a kernel that allocates.
+    ///
+    /// # Errors
+    ///
+    /// [`BadLaunch`](crate::ErrorKind::BadLaunch) after such a launch.
+    pub fn set_heap_bytes(&self, bytes: u64) -> Result<()> {
+        let mut heap = self.heap();
+        if heap.address.is_some() && heap.bytes != bytes {
+            let text = format!("failed to give the heap {bytes} bytes: a kernel has used it");
+            return Err(Error::new(ErrorKind::BadLaunch, text));
+        }
+        heap.bytes = bytes;
+        Ok(())
+    }
+
+    fn heap(&self) -> MutexGuard<'_, HeapPlace> {
+        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of the heap, which is allocated at the first launch that needs it.
+    fn heap_address(&self) -> Result<u64> {
+        let mut heap = self.heap();
+        let address = match heap.address {
+            Some(address) => address,
+            None => self.memory.alloc_heap(heap.bytes)?,
+        };
+        heap.address = Some(address);
+        Ok(address)
     }
 
     /// Frees an allocation.
@@ -236,6 +282,10 @@ impl Device {
         if workspace != 0 {
             self.write(workspace, &[0; WORKSPACE_BYTES as usize])?;
         }
+        let heap = match kernel.entry().program.has_heap() {
+            true => Some(self.heap_address()?),
+            false => None,
+        };
         let table = self.memory.snapshot();
         let context = Context {
             kernel,
@@ -247,6 +297,7 @@ impl Device {
             param_bytes: params.len() as u64,
             variables: &variables,
             workspace,
+            heap: heap.and_then(|address| table.find(address, 1)),
             threads: thread_rows(launch.block),
             cluster: launch.cluster_of(kernel),
             explicit_cluster: kernel.cluster().is_some() || launch.cluster != [0; 3],

@@ -14,6 +14,11 @@ pub enum FindingKind {
     UnfinishedProduct,
     /// A wgmma uses registers that its threads wrote after the last `wgmma.fence`.
     UnfencedRegister,
+    /// Use of what a `tcgen05.ld` loads before a `tcgen05.wait::ld`, for which the assembler makes
+    /// up where it can.
+    UnfinishedTensorLoad,
+    /// Use of what a `tcgen05.st` stores before its warp's `tcgen05.wait::st`.
+    UnfinishedTensorStore,
     /// A write to a register that a pending wgmma reads.
     OverwrittenOperand,
     /// What a wgmma of one warp reads is overwritten after another warp of its warpgroup said that
@@ -27,8 +32,10 @@ pub enum FindingKind {
     UninitialisedGlobal,
     /// Use of local memory that its thread never wrote.
     UninitialisedLocal,
+    /// Use of tensor memory that nobody wrote since it was allocated.
+    UninitialisedTensor,
     /// Unordered accesses to shared memory by different warps, one of them a write; or a write to
-    /// the source of a pending wgmma or bulk copy.
+    /// the source of a pending MMA or bulk copy.
     SharedRace,
     /// Unordered accesses to global memory by different warps, one of them a write.
     GlobalRace,
@@ -53,16 +60,19 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// All kinds.
-    pub const ALL: [FindingKind; 19] = [
+    pub const ALL: [FindingKind; 22] = [
         FindingKind::UninitialisedRegister,
         FindingKind::UnfinishedProduct,
         FindingKind::UnfencedRegister,
+        FindingKind::UnfinishedTensorLoad,
+        FindingKind::UnfinishedTensorStore,
         FindingKind::OverwrittenOperand,
         FindingKind::WarpgroupRelease,
         FindingKind::DivergentWarpgroup,
         FindingKind::UninitialisedShared,
         FindingKind::UninitialisedGlobal,
         FindingKind::UninitialisedLocal,
+        FindingKind::UninitialisedTensor,
         FindingKind::SharedRace,
         FindingKind::GlobalRace,
         FindingKind::WarpRace,
@@ -87,12 +97,15 @@ impl FindingKind {
             FindingKind::UninitialisedRegister => "uninitialised register",
             FindingKind::UnfinishedProduct => "unfinished product",
             FindingKind::UnfencedRegister => "unfenced register",
+            FindingKind::UnfinishedTensorLoad => "unfinished tensor load",
+            FindingKind::UnfinishedTensorStore => "unfinished tensor store",
             FindingKind::OverwrittenOperand => "overwritten operand",
             FindingKind::WarpgroupRelease => "release for a warpgroup",
             FindingKind::DivergentWarpgroup => "divergent warpgroup",
             FindingKind::UninitialisedShared => "uninitialised shared memory",
             FindingKind::UninitialisedGlobal => "uninitialised global memory",
             FindingKind::UninitialisedLocal => "uninitialised local memory",
+            FindingKind::UninitialisedTensor => "uninitialised tensor memory",
             FindingKind::SharedRace => "race in shared memory",
             FindingKind::GlobalRace => "race in global memory",
             FindingKind::WarpRace => "race within a warp",
@@ -206,6 +219,10 @@ impl Findings {
                 self.list.push(make());
             }
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     pub fn take(&mut self) -> Vec<Finding> {

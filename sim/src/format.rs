@@ -68,6 +68,15 @@ impl Format {
         }
     }
 
+    /// Neighbours along K of which a sparse operand stores half.
+    pub fn chunk(self) -> usize {
+        match self.bits() {
+            32 => 2,
+            4 => 8,
+            _ => 4,
+        }
+    }
+
     /// Whether accumulators are integers.
     pub fn integer(self) -> bool {
         matches!(self, Format::S8 | Format::U8 | Format::S4 | Format::U4 | Format::S32)

@@ -93,6 +93,10 @@ impl Bf16 {
 pub(crate) trait Half: Copy {
     /// The value 1.
     const ONE: u16;
+    /// Errors of `ex2.approx`, relative, and `tanh.approx`, absolute, as powers of two, without
+    /// that of the rounding to the type.
+    const EX2_ERROR: f64;
+    const TANH_ERROR: f64;
     fn from_bits(bits: u16) -> Self;
     fn bits(self) -> u16;
     fn single(self) -> f32;
@@ -107,9 +111,11 @@ pub(crate) trait Half: Copy {
 }
 
 macro_rules! half {
-    ($($name:ident, $one:expr);*) => {$(
+    ($($name:ident, $one:expr, $ex2:expr, $tanh:expr);*) => {$(
         impl Half for $name {
             const ONE: u16 = $one;
+            const EX2_ERROR: f64 = $ex2;
+            const TANH_ERROR: f64 = $tanh;
             #[inline(always)]
             fn from_bits(bits: u16) -> Self {
                 $name(bits)
@@ -134,4 +140,4 @@ macro_rules! half {
     )*};
 }
 
-half!(F16, 0x3c00; Bf16, 0x3f80);
+half!(F16, 0x3c00, -10.8, -12.0; Bf16, 0x3f80, -8.0, -9.0);

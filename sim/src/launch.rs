@@ -33,6 +33,9 @@ pub struct Launch {
     pub counters: bool,
     /// Minimum memory traffic of the problem in bytes, for comparison with the counters.
     pub bytes_min: Option<u64>,
+    /// Run only so many clusters, spread evenly over the grid: what a large grid does shows in a
+    /// few of its blocks. Memory then holds what those wrote. Not for cooperative launches.
+    pub clusters_max: Option<u64>,
     /// Maximum number of warp instructions; `None` for no limit. Each worker may exceed it by a
     /// time slice, at most 4096 instructions.
     pub warp_instructions_max: Option<u64>,
@@ -52,6 +55,7 @@ impl Default for Launch {
             checks: Checks::NONE,
             counters: false,
             bytes_min: None,
+            clusters_max: None,
             warp_instructions_max: None,
         }
     }

@@ -50,6 +50,7 @@
 struct Readme;
 
 mod access;
+mod accuracy;
 mod admission;
 mod aim;
 mod ast;
@@ -74,6 +75,7 @@ mod finding;
 mod format;
 mod groups;
 mod half;
+mod heap;
 mod lanes;
 mod launch;
 mod lex;
@@ -99,6 +101,7 @@ mod tensor_memory;
 mod tracked;
 mod traits;
 mod types;
+mod undo;
 mod unit;
 mod warp;
 mod warpgroup;
@@ -107,6 +110,7 @@ mod words;
 mod workers;
 mod written;
 
+pub use accuracy::Accuracy;
 pub use checks::Checks;
 pub use config::DeviceConfig;
 pub use counters::{

@@ -4,7 +4,7 @@ use crate::tensor_map::Swizzle;
 use std::ops::Range;
 
 /// A matrix in shared memory: rows of A, or columns of B, by K.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     start: u64,
     /// Byte strides between core matrices in the leading and the other dimension.
@@ -54,8 +54,10 @@ impl Descriptor {
     }
 
     /// Start addresses of the 16-byte chunks of a matrix of this many rows and chunks of K.
-    pub fn chunks(self, groups: u64, chunks: u64) -> impl Iterator<Item = u64> {
-        self.pieces(0..groups, chunks)
+    pub fn chunks(self, groups: u64, chunks: u64) -> Vec<u64> {
+        let mut out = Vec::new();
+        self.add_pieces(0..groups, chunks, &mut out);
+        out
     }
 
     /// Address of 16 bytes of the eight rows of group `group`: chunk `chunk` along K of row `index`
@@ -77,16 +79,32 @@ impl Descriptor {
         address ^ (self.swizzle.apply(pattern) ^ pattern)
     }
 
-    /// Start addresses of the 16-byte chunks of some groups.
-    pub fn pieces(self, groups: Range<u64>, chunks: u64) -> impl Iterator<Item = u64> {
-        groups.flat_map(move |group| {
-            (0..chunks)
-                .flat_map(move |chunk| (0..8).map(move |index| self.address(group, index, chunk)))
-        })
+    /// Adds the start addresses of the 16-byte chunks of some groups.
+    pub fn add_pieces(self, groups: Range<u64>, chunks: u64, out: &mut Vec<u64>) {
+        for group in groups {
+            for chunk in 0..chunks {
+                out.extend((0..8).map(|index| self.address(group, index, chunk)));
+            }
+        }
     }
 
     /// End of the highest chunk.
     pub fn end(self, groups: u64, chunks: u64) -> u64 {
-        self.pieces(0..groups, chunks).map(|start| start + 16).max().unwrap_or_default()
+        self.chunks(groups, chunks).into_iter().map(|start| start + 16).max().unwrap_or_default()
+    }
+
+    /// Whether the highest chunk ends within so many bytes.
+    pub fn fits(self, groups: u64, chunks: u64, bytes: u64) -> bool {
+        let (last_group, last_chunk) = (groups - 1, chunks - 1);
+        let highest = match (self.swizzle.row_bytes(), self.transposed) {
+            (None, _) => 7 * 16 + last_group * self.stride + last_chunk * self.leading,
+            (Some(row), false) => 7 * row + last_group * self.stride + last_chunk * 16,
+            (Some(row), true) => {
+                let block = last_group / (row / 16);
+                7 * row + (row - 16) + block * self.leading + last_chunk * self.stride
+            }
+        };
+        // Swizzling changes bits of an address below 128. Near the end it matters which.
+        ((self.start + highest) | 127) < bytes || self.end(groups, chunks) <= bytes
     }
 }

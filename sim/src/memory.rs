@@ -6,6 +6,7 @@
 //! take a lock.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::heap::Heap;
 use crate::words::Words;
 use crate::written::Written;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -39,6 +40,8 @@ pub(crate) struct Allocation {
     pub bytes: u64,
     pub words: Words,
     pub written: Written,
+    /// The blocks, where it is the heap of kernels: what lies outside of them is out of bounds.
+    pub heap: Option<Heap>,
     /// Bytes that count against the budget; memory of the host does not.
     charged: u64,
 }
@@ -90,6 +93,12 @@ impl Allocation {
         });
     }
 
+    /// Whether kernels may access a range of it.
+    #[inline(always)]
+    pub fn admits(&self, offset: u64, bytes: u64) -> bool {
+        self.heap.as_ref().is_none_or(|heap| heap.holds(offset, bytes))
+    }
+
     pub fn write(&self, offset: u64, data: &[u8]) {
         self.written.set(offset, data.len() as u64, true);
         words_of(offset, data.len(), |word, first, range| {
@@ -127,12 +136,26 @@ impl Table {
         (bytes <= allocation.bytes && offset <= allocation.bytes - bytes).then_some(index)
     }
 
+    /// Whether some memory is the host's too.
+    pub fn has_host_memory(&self) -> bool {
+        self.live.iter().any(|allocation| allocation.charged == 0 && allocation.bytes != 0)
+    }
+
+    /// Number of live allocations.
+    pub fn count(&self) -> usize {
+        self.live.len()
+    }
+
     pub fn get(&self, index: usize) -> Option<&Allocation> {
         self.live.get(index).map(|allocation| &**allocation)
     }
 
     /// Diagnoses an invalid address: the kind, and its position relative to the nearest allocation.
     pub fn diagnose(&self, address: u64, bytes: u64) -> (ErrorKind, String) {
+        let of_heap = self.find(address, bytes).and_then(|index| self.get(index));
+        if let Some((of, heap)) = of_heap.and_then(|of| Some((of, of.heap.as_ref()?))) {
+            return heap.diagnose(of.base, address - of.base, bytes);
+        }
         let end = address.saturating_add(bytes);
         let inside = |base: u64, size: u64| address < base + size.max(1) && end > base;
         if let Some((base, size)) = self.freed.iter().rev().find(|&&(b, s)| inside(b, s)) {
@@ -199,7 +222,17 @@ impl Memory {
         let words = Words::zeroed(bytes.div_ceil(4) as usize).ok_or_else(|| no_memory(bytes))?;
         let base = space.next;
         space.next = (base + bytes + GUARD_BYTES).next_multiple_of(ALIGN);
-        self.insert(&mut space, base, bytes, words, bytes)
+        self.insert(&mut space, base, bytes, (words, None), bytes)
+    }
+
+    /// Allocates the heap of kernels, which the budget does not cover.
+    pub fn alloc_heap(&self, limit: u64) -> Result<u64> {
+        let bytes = Heap::region_bytes(limit).ok_or_else(|| no_memory(limit))?;
+        let words = Words::zeroed(bytes.div_ceil(4) as usize).ok_or_else(|| no_memory(bytes))?;
+        let mut space = self.space();
+        let base = space.next;
+        space.next = (base + bytes + GUARD_BYTES).next_multiple_of(ALIGN);
+        self.insert(&mut space, base, bytes, (words, Some(Heap::new(limit))), 0)
     }
 
     /// Allocates memory that the host uses at the same address.
@@ -221,7 +254,7 @@ impl Memory {
             base = space.next;
             space.next = (base + bytes + GUARD_BYTES).next_multiple_of(ALIGN);
         }
-        let base = self.insert(&mut space, base, bytes, words, 0)?;
+        let base = self.insert(&mut space, base, bytes, (words, None), 0)?;
         self.with_range("map", base, bytes, |allocation, _| {
             allocation.written.set(0, bytes, true);
         })?;
@@ -233,7 +266,7 @@ impl Memory {
         space: &mut AddressSpace,
         base: u64,
         bytes: u64,
-        words: Words,
+        (words, heap): (Words, Option<Heap>),
         charged: u64,
     ) -> Result<u64> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +283,7 @@ impl Memory {
         space.used += charged;
         space.allocations += 1;
         let written = Written::new(space.allocations, bits);
-        live.insert(at, Arc::new(Allocation { base, bytes, words, written, charged }));
+        live.insert(at, Arc::new(Allocation { base, bytes, words, written, heap, charged }));
         Ok(base)
     }
 
@@ -291,6 +324,11 @@ impl Memory {
     ) -> Result<T> {
         let table = self.snapshot();
         match table.find(address, bytes).and_then(|index| table.get(index)) {
+            Some(Allocation { heap: Some(_), .. }) => {
+                let why = "it is in the heap, which is for kernels alone";
+                let text = format!("failed to {attempt} {bytes} bytes at {address:#x}: {why}");
+                Err(Error::new(ErrorKind::UnknownAddress, text))
+            }
             Some(allocation) => Ok(f(allocation, address - allocation.base)),
             None => {
                 let (_, why) = table.diagnose(address, bytes);

@@ -1,12 +1,13 @@
 //! Loaded PTX modules and their kernels.
 
+use crate::accuracy::Accuracy;
 use crate::ast::{Ast, Space, Variable};
 use crate::decode::decode;
 use crate::error::Result;
 use crate::parse::parse;
 use crate::program::Program;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// A parsed, verified and decoded PTX module; clones share it.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub(crate) struct Loaded {
     /// Unique id within the process.
     pub id: u64,
     pub text: String,
+    /// Where each line of the text begins, from the first time that a line is asked for.
+    lines: OnceLock<Vec<usize>>,
     pub ast: Ast,
     pub entries: Vec<Entry>,
 }
@@ -62,7 +65,14 @@ pub(crate) struct Entry {
 impl Loaded {
     /// A line of the text, from 1, trimmed.
     pub fn line(&self, line: u32) -> &str {
-        self.text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default().trim()
+        let starts = self.lines.get_or_init(|| {
+            let ends = self.text.match_indices('\n').map(|(at, _)| at + 1);
+            std::iter::once(0).chain(ends).collect()
+        });
+        let at = line.saturating_sub(1) as usize;
+        let Some(&start) = starts.get(at) else { return "" };
+        let end = starts.get(at + 1).copied().unwrap_or(self.text.len());
+        self.text[start..end].trim()
     }
 }
 
@@ -88,12 +98,20 @@ impl Module {
     /// [`Unsupported`](crate::ErrorKind::Unsupported), with the line, for an opcode, modifier or
     /// directive that the machine does not implement.
     pub fn load(ptx: &str) -> Result<Module> {
+        Module::load_with(ptx, Accuracy::Nearest)
+    }
+
+    /// [`Module::load`], for approximate results of this accuracy.
+    ///
+    /// # Errors
+    /// As [`Module::load`].
+    pub fn load_with(ptx: &str, accuracy: Accuracy) -> Result<Module> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let text = ptx.trim_end_matches('\0');
         let ast = parse(text)?;
         let mut entries = Vec::new();
         for function in ast.functions.iter().filter(|f| f.entry && f.defined) {
-            let program = decode(&ast, function)?;
+            let program = decode(&ast, function, accuracy)?;
             let formals = &function.variables[..function.params];
             let (params, param_bytes) = lay_out(formals);
             let name = function.name.clone();
@@ -111,8 +129,8 @@ impl Module {
             });
         }
         let id = NEXT_ID.fetch_add(1, Relaxed);
-        let text = text.to_string();
-        Ok(Module { inner: Arc::new(Loaded { id, text, ast, entries }) })
+        let (text, lines) = (text.to_string(), OnceLock::new());
+        Ok(Module { inner: Arc::new(Loaded { id, text, lines, ast, entries }) })
     }
 
     /// Looks up a kernel by its (mangled) name.

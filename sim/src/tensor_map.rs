@@ -420,16 +420,23 @@ impl Tile {
             start: [0; RANK_MAX],
             gathered: None,
         };
-        for axis in 0..RANK_MAX {
+        if !(1..=RANK_MAX).contains(&tile.rank) {
+            return None;
+        }
+        for axis in 0..tile.rank {
             let at = 16 + 19 * axis;
             tile.dims[axis] = wide(at) as i64;
             tile.strides[axis] = wide(at + 8);
-            let boxed = u64::from(u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]));
-            tile.steps[axis] = bytes[at + 18].into();
-            tile.counts[axis] = boxed.div_ceil(u64::from(bytes[at + 18]));
+            let boxed = u32::from(u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]));
+            let step = u32::from(bytes[at + 18]);
+            if !(1..=BOX_MAX).contains(&boxed) || !(1..=STEP_MAX).contains(&step) {
+                return None;
+            }
+            tile.steps[axis] = step.into();
+            tile.counts[axis] = boxed.div_ceil(step).into();
         }
         let (inner, row) = (tile.row_bytes(), tile.swizzle.row_bytes().unwrap_or(u64::MAX));
-        if !inner.is_multiple_of(16) || inner > row || tile.rank == 0 {
+        if !inner.is_multiple_of(16) || inner > row {
             return None;
         }
         if nan != 0 {

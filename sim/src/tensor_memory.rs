@@ -28,7 +28,7 @@ impl Region {
         Region { first, count, halves: [true; 2] }
     }
 
-    fn meets(self, other: Region) -> bool {
+    pub fn meets(self, other: Region) -> bool {
         self.first < other.first + other.count
             && other.first < self.first + self.count
             && (0..2).any(|half| self.halves[half] && other.halves[half])

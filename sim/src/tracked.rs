@@ -98,7 +98,7 @@ impl Tracked {
             {
                 draft.writes.iter().for_each(|&value| _ = track(value, &mut index));
             }
-            if let Kind::Unit(Unit::WarpgroupMultiply(_)) = draft.kind {
+            if matches!(draft.kind, Kind::Unit(unit) if unit.is_pending()) {
                 draft.writes.iter().for_each(|&value| _ = track(value, &mut index));
             }
         }

@@ -12,7 +12,8 @@ pub(crate) enum Scope {
     #[default]
     Weak,
     Block,
-    /// The device or wider. Clusters count as the device, which hides races between clusters.
+    Cluster,
+    /// The device or wider.
     Device,
 }
 
@@ -24,6 +25,21 @@ pub(crate) struct Order {
     pub releases: bool,
     /// Whether it returns no value: `red`.
     pub silent: bool,
+}
+
+/// What a proxy fence covers: stores of threads that another way of access is to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Proxy {
+    /// Of shared memory, for TMA copies and MMAs.
+    Shared,
+    /// Of global memory, for TMA copies.
+    Global,
+    /// Of tensor maps, for the copies that use them.
+    TensorMap,
+}
+
+impl Proxy {
+    pub const ALL: [Proxy; 3] = [Proxy::Shared, Proxy::Global, Proxy::TensorMap];
 }
 
 /// How an instruction propagates an uninitialised value.
@@ -48,8 +64,8 @@ pub(crate) struct Traits {
     pub product: Option<(Operands, u64)>,
     pub order: Order,
     pub moves: Moves,
-    /// Whether it is a fence between the generic and the async proxy.
-    pub proxy_fence: bool,
+    /// Whether it is a fence of each proxy.
+    pub proxies: [bool; Proxy::ALL.len()],
     /// Whether it loads through the read-only path, `.nc`.
     pub non_coherent: bool,
     /// Whether it makes initialised mbarriers visible to the async proxy.
@@ -67,7 +83,7 @@ impl Traits {
             order: order(opcode, modifiers),
             non_coherent: opcode == "ld" && has("nc"),
             mbarrier_fence: opcode == "fence" && (has("mbarrier_init") || has("async")),
-            proxy_fence: opcode == "fence" && ["proxy", "async"].iter().all(|name| has(name)),
+            proxies: Proxy::ALL.map(|proxy| opcode == "fence" && fences(proxy, modifiers)),
             moves: match opcode {
                 "mov" | "cvta" | "ld" => Moves::Copy,
                 "selp" => Moves::Select,
@@ -77,17 +93,34 @@ impl Traits {
     }
 }
 
+/// Whether a fence covers what a proxy sees.
+fn fences(proxy: Proxy, modifiers: &[String]) -> bool {
+    let has = |name: &str| modifiers.iter().any(|modifier| modifier == name);
+    let [shared, global] = [has("shared::cta") || has("shared::cluster"), has("global")];
+    has("proxy")
+        && match proxy {
+            Proxy::Shared => has("async") && !global,
+            Proxy::Global => has("async") && !shared,
+            Proxy::TensorMap => has("tensormap::generic") && has("release"),
+        }
+}
+
 fn order(opcode: &str, modifiers: &[String]) -> Order {
     let has = |name: &str| modifiers.iter().any(|modifier| modifier == name);
     let fence = matches!(opcode, "fence" | "membar");
     let atomic = matches!(opcode, "atom" | "red");
     let both = has("acq_rel") || fence && !has("acquire") && !has("release");
     let strong = ["relaxed", "volatile", "acquire", "release", "mmio"];
-    if fence && has("proxy") || !fence && !atomic && !both && !strong.into_iter().any(has) {
+    let proxy = fence && has("proxy") && !has("tensormap::generic");
+    if proxy || !fence && !atomic && !both && !strong.into_iter().any(has) {
         return Order::default();
     }
     // A barrier's warp participates in every order within its own scope.
-    let scope = if has("cta") { Scope::Block } else { Scope::Device };
+    let scope = match (has("cta"), has("cluster")) {
+        (true, _) => Scope::Block,
+        (_, true) => Scope::Cluster,
+        _ => Scope::Device,
+    };
     Order {
         scope,
         acquires: both || has("acquire"),
@@ -111,11 +144,29 @@ mod tests {
         assert_eq!(of("ld", "global.u32"), Order::default());
         assert_eq!(of("ld", "volatile.global.u32"), order(Scope::Device, false, false));
         assert_eq!(of("ld", "acquire.cta.u32"), order(Scope::Block, true, false));
+        assert_eq!(of("fence", "acq_rel.cluster"), order(Scope::Cluster, true, true));
         assert_eq!(of("st", "release.gpu.u32"), order(Scope::Device, false, true));
         assert_eq!(of("atom", "global.add.u32"), order(Scope::Device, false, false));
         assert_eq!(of("atom", "acq_rel.gpu.add.u32"), order(Scope::Device, true, true));
         assert_eq!(of("membar", "gl"), order(Scope::Device, true, true));
         assert_eq!(of("membar", "cta"), order(Scope::Block, true, true));
         assert_eq!(of("fence", "proxy.alias"), Order::default());
+        assert_eq!(of("fence", "proxy.async.global"), Order::default());
+        let release = order(Scope::Device, false, true);
+        assert_eq!(of("fence", "proxy.tensormap::generic.release.gpu"), release);
+    }
+
+    #[test]
+    fn proxies_of_fences() {
+        let fences = |modifiers: &str| {
+            let modifiers: Vec<String> = modifiers.split('.').map(str::to_string).collect();
+            Proxy::ALL.map(|proxy| fences(proxy, &modifiers))
+        };
+        assert_eq!(fences("proxy.async"), [true, true, false]);
+        assert_eq!(fences("proxy.async.shared::cta"), [true, false, false]);
+        assert_eq!(fences("proxy.async.global"), [false, true, false]);
+        assert_eq!(fences("proxy.tensormap::generic.release.gpu"), [false, false, true]);
+        assert_eq!(fences("proxy.tensormap::generic.acquire.gpu"), [false; 3]);
+        assert_eq!(fences("acq_rel.gpu"), [false; 3]);
     }
 }

@@ -56,6 +56,8 @@ pub(crate) enum Unit {
     },
     /// `tensormap.cp_fenceproxy`: reads the addresses in global and shared memory.
     CopyMap,
+    /// `fence.proxy.tensormap::generic.acquire`: reads the address of a tensor map.
+    AcquireMap,
     /// `wmma.mma`: writes D; reads A, B, C.
     Fragments(FragmentMultiply),
     /// An operation on tensor memory.
@@ -79,6 +81,17 @@ pub(crate) enum Unit {
     },
     /// `vprintf`: writes a count; reads the addresses of format and arguments.
     Print,
+    /// `malloc`: writes the address of a block of the heap, or 0; reads its size.
+    Allocate,
+    /// `free`: reads the address.
+    Free,
+}
+
+impl Unit {
+    /// Whether the op writes registers that may be used only after a wait.
+    pub fn is_pending(self) -> bool {
+        matches!(self, Unit::WarpgroupMultiply(_) | Unit::Tensor(TensorOp::Load(_)))
+    }
 }
 
 /// A warpgroup MMA of 64 x K and K x N matrices.
@@ -229,6 +242,8 @@ pub(crate) enum TensorOp {
     Free,
     /// Gives up the right to allocate.
     Relinquish,
+    /// Waits for the warp's loads, or for its stores; both are executed at once.
+    Wait { loads: bool },
     /// Writes words; reads the address in tensor memory.
     Load(TensorMove),
     /// Reads the address and words.
@@ -341,6 +356,17 @@ pub(crate) struct Multiply {
     pub saturate: bool,
     /// With scales, their words follow C.
     pub scale: Option<Scale>,
+    /// With half of A's elements left out, the word that says which ones follows C.
+    pub sparsity: Option<Sparsity>,
+}
+
+/// Which elements of a sparse A are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sparsity {
+    /// Which thread or pair of threads of four holds the metadata.
+    pub selector: u8,
+    /// Whether the indices of a chunk ascend.
+    pub ordered: bool,
 }
 
 /// Scales of an MMA: a byte per row or column and part of K, in registers.
@@ -360,7 +386,8 @@ impl Multiply {
     pub fn registers(self) -> [usize; 3] {
         let lane_bits = if self.a == Format::F64 { 64 * 32 } else { 32 * 32 };
         let (m, k) = (usize::from(self.m), usize::from(self.k));
+        let stored = if self.sparsity.is_some() { k / 2 } else { k };
         let count = |elements: usize, format: Format| elements * format.bits() / lane_bits;
-        [count(m * k, self.a), count(k * 8, self.b), count(m * 8, self.sum)]
+        [count(m * stored, self.a), count(k * 8, self.b), count(m * 8, self.sum)]
     }
 }

@@ -5,9 +5,11 @@
 //! split that polls yields to the others, so that a spinning lane does not starve the lane it waits
 //! for.
 
+use crate::access::Access;
 use crate::copies::Copies;
 use crate::registers::{LANES, RegisterCount, Registers};
 use crate::warpgroup::Products;
+use std::ops::Range;
 
 /// Wait state of a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,15 @@ pub(crate) struct Running {
     pub limit: u32,
 }
 
+/// The elements of a vector store that are yet to be stored.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub pc: u32,
+    pub active: u32,
+    pub access: Access,
+    pub elements: Range<u8>,
+}
+
 /// A warp of 32 lanes.
 #[derive(Debug)]
 pub(crate) struct Warp {
@@ -69,6 +80,8 @@ pub(crate) struct Warp {
     pub cluster_owed: u32,
     pub copies: Copies,
     pub products: Products,
+    /// A store of which other threads see some elements only.
+    pub late: Option<Late>,
     /// Registers per thread that `setmaxnreg` has left it.
     pub budget: u32,
     /// Index of the most recently accessed allocation in the launch's table.
@@ -90,6 +103,7 @@ impl Warp {
             cluster_owed: 0,
             copies: Copies::default(),
             products: Products::default(),
+            late: None,
             budget: 0,
             last_hit: 0,
         }

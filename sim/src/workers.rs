@@ -1,4 +1,14 @@
 //! Worker threads that execute the blocks of a launch.
+//!
+//! The findings and counts of a launch do not depend on the number of workers. What a check finds
+//! depends on the order of accesses, and with several workers that of different clusters is not
+//! determined. It does not matter where no cluster accesses what another writes: each one then runs
+//! as it would alone. So a launch with checks or counters is tried on several workers, each with a
+//! shadow of its own. If in the end there are no findings and no errors, and no worker accessed a
+//! word that another wrote, the counts are added up. Otherwise memory is restored, and the launch
+//! runs on one worker, as do launches that are cooperative, or whose kernels have atomics or strong
+//! accesses to global memory, and those on devices with memory of the host. To run twice costs
+//! kernels that have mistakes time, and nothing else.
 
 use crate::admission::{product, resident_max};
 use crate::block::Turn;
@@ -7,10 +17,11 @@ use crate::config::DeviceConfig;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::launch::Report;
-use crate::watch::Watch;
+use crate::undo::Undo;
+use crate::watch::{Seen, Watch};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Minimum number of warps per worker, since starting a thread costs tens of microseconds.
 const WARPS_PER_WORKER_MIN: u64 = 32;
@@ -37,6 +48,10 @@ struct Shared<'a> {
     report: Mutex<Report>,
     /// Output of `printf`, by block index.
     printed: Mutex<Vec<(u64, String)>>,
+    /// Where watched workers save what they overwrite, if there are several.
+    undo: Option<Arc<Undo>>,
+    /// What watched workers have seen.
+    seen: Mutex<Vec<Seen>>,
 }
 
 /// No idle round yet.
@@ -46,12 +61,40 @@ const FINISHED: u64 = u64::MAX - 1;
 
 /// Runs all blocks.
 pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
-    let (blocks, size) = (product(cx.launch.grid), product(cx.cluster));
-    let clusters = blocks / size;
-    let warps = blocks.saturating_mul(cx.threads.len() as u64);
+    let clusters = cx.clusters();
+    let warps = (clusters * product(cx.cluster)).saturating_mul(cx.threads.len() as u64);
     let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, clusters);
-    let watched = Watch::new(cx).on;
-    let workers = if watched { 1 } else { wanted.min(config.workers as u64) };
+    let workers = wanted.min(config.workers as u64);
+    if !Watch::new(cx).on {
+        return run_on(cx, config, workers, None).report;
+    }
+    // What the host writes meanwhile must not be undone.
+    let apart = cx.program.keeps_to_clusters() && !cx.table.has_host_memory();
+    if workers > 1 && !cx.launch.cooperative && apart {
+        let undo = Arc::new(Undo::new(cx.table));
+        let Ran { report, complete, seen } = run_on(cx, config, workers, Some(undo.clone()));
+        if complete && Seen::apart(&seen) {
+            return report;
+        }
+        undo.restore(cx.table, |area, word| seen.iter().any(|seen| seen.wrote(area, word)));
+        cx.restart();
+    }
+    run_on(cx, config, 1, None).report
+}
+
+/// How all blocks ran.
+struct Ran {
+    report: Result<Report>,
+    /// Whether no worker stopped before the end.
+    complete: bool,
+    /// What each worker has seen, if the launch is watched.
+    seen: Vec<Seen>,
+}
+
+/// Runs all blocks on some workers.
+fn run_on(cx: &Context<'_>, config: &DeviceConfig, workers: u64, undo: Option<Arc<Undo>>) -> Ran {
+    let size = product(cx.cluster);
+    let clusters = cx.clusters();
     let resident = resident_max(cx.kernel, cx.launch, config).div_ceil(size);
     let shared = Shared {
         cx,
@@ -68,6 +111,8 @@ pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
         failure: Mutex::new(None),
         report: Mutex::default(),
         printed: Mutex::default(),
+        undo,
+        seen: Mutex::default(),
     };
     if workers == 1 {
         shared.work(0);
@@ -80,22 +125,41 @@ pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
             shared.work(0);
         });
     }
+    let complete = !shared.failed.load(SeqCst);
+    let mut seen = shared.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
     let failure = shared.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, error)) = failure {
-        return Err(error);
+        return Ran { report: Err(error), complete, seen };
     }
     let mut report = shared.report.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut printed = shared.printed.into_inner().unwrap_or_else(PoisonError::into_inner);
     printed.sort();
     report.printed = printed.into_iter().map(|(_, text)| text).collect();
-    Ok(report)
+    let mut counted = seen.iter_mut().filter_map(|seen| seen.counting.take());
+    if let Some(mut counting) = counted.next() {
+        counted.for_each(|other| counting.add(&other));
+        report.counters = Some(Box::new(counting.finish(cx)));
+    }
+    Ran { report: Ok(report), complete, seen }
 }
 
 impl Shared<'_> {
     fn work(&self, index: usize) {
+        let mut watch = match &self.undo {
+            Some(undo) => Watch::of_several(self.cx, undo.clone()),
+            None => Watch::new(self.cx),
+        };
+        self.run(index, &mut watch);
+        if watch.on {
+            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.findings.extend(watch.findings.take());
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(watch.seen());
+        }
+    }
+
+    fn run(&self, index: usize, watch: &mut Watch) {
         let mut resident: VecDeque<Cluster> = VecDeque::new();
         let mut idle_rounds = 0;
-        let mut watch = Watch::new(self.cx);
         if self.cx.launch.cooperative {
             let mine = (0..self.clusters).skip(index).step_by(self.workers as usize);
             resident.extend(mine.map(|linear| Cluster::new(linear, self.cx)));
@@ -106,14 +170,16 @@ impl Shared<'_> {
             if admit && (resident.len() as u64) < self.window && !self.cx.launch.cooperative {
                 let linear = self.next.fetch_add(1, SeqCst);
                 if linear < self.clusters {
-                    resident.push_back(Cluster::new(linear, self.cx));
+                    let all = product(self.cx.launch.grid) / product(self.cx.cluster);
+                    let chosen = u128::from(linear) * u128::from(all) / u128::from(self.clusters);
+                    resident.push_back(Cluster::new(chosen as u64, self.cx));
                 }
             }
             if resident.is_empty() {
                 break;
             }
             let before = self.progress.load(SeqCst);
-            let moved = match self.round(&mut resident, &mut watch) {
+            let moved = match self.round(&mut resident, watch) {
                 Ok(moved) => moved,
                 Err((linear, error)) => {
                     return self.fail(linear, error.with_findings(watch.findings.take()));
@@ -122,6 +188,9 @@ impl Shared<'_> {
             if let (0, Some(cluster)) = (self.cx.instructions_left(), resident.front()) {
                 let error = out_of_instructions(&resident, self.cx);
                 return self.fail(cluster.linear, error.with_findings(watch.findings.take()));
+            }
+            if self.undo.is_some() && !watch.findings.is_empty() {
+                return self.failed.store(true, SeqCst);
             }
             admit = resident.is_empty() || !moved;
             if moved {
@@ -144,11 +213,6 @@ impl Shared<'_> {
             }
         }
         self.idle_at[index].store(FINISHED, SeqCst);
-        if watch.on {
-            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-            report.findings = watch.findings.take();
-            report.counters = watch.counting.map(|counting| Box::new(counting.finish(self.cx)));
-        }
     }
 
     /// Runs a turn of each cluster; returns whether any made progress.
@@ -163,7 +227,7 @@ impl Shared<'_> {
             match cluster.turn(self.cx, watch).map_err(|error| (cluster.linear, error))? {
                 Turn::Done => {
                     moved = true;
-                    self.count(&cluster);
+                    self.count(&cluster, watch);
                 }
                 turn => {
                     moved |= turn == Turn::Moved;
@@ -180,7 +244,11 @@ impl Shared<'_> {
         self.idle_at.iter().all(|at| matches!(at.load(SeqCst), at if at == now || at == FINISHED))
     }
 
-    fn count(&self, cluster: &Cluster) {
+    fn count(&self, cluster: &Cluster, watch: &mut Watch) {
+        if self.undo.is_some() && cluster.blocks.iter().any(|block| block.spent()) {
+            watch.lost = true;
+            self.failed.store(true, SeqCst);
+        }
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         for block in &cluster.blocks {
             report.warp_instructions += block.state.warp_instructions;

@@ -32,6 +32,19 @@ impl Written {
         Written { bits, number }
     }
 
+    /// All bits.
+    pub fn bits(&self) -> Vec<u32> {
+        self.bits.iter().map(|word| word.load(Relaxed)).collect()
+    }
+
+    /// Restores the bits of a word of the allocation, given all bits as they were.
+    pub fn restore(&self, word: usize, bits: &[u32]) {
+        let mask = 0xf << (word % 8 * 4);
+        let set = bits[word / 8] & mask;
+        self.bits[word / 8].fetch_and(set | !mask, Relaxed);
+        self.bits[word / 8].fetch_or(set, Relaxed);
+    }
+
     /// Marks a range as initialised or not.
     pub fn set(&self, offset: u64, bytes: u64, written: bool) {
         words_of(offset, bytes, |word, mask| {

@@ -33,6 +33,10 @@ pub struct SimOptions {
     pub count: bool,
     /// The order of warps and of completions of asynchronous copies.
     pub seed: u64,
+    /// Approximate functions and tensor cores have their largest known errors.
+    pub worst: bool,
+    /// Clusters of a launch that are run, if not all.
+    pub sample: Option<u32>,
 }
 
 /// A device. Addresses and stream handles are defined by the implementation; stream 0 always

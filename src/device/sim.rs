@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kiln_sim::{
-    Checks, DeviceConfig, Interleave, Kernel, L2Promotion, Module, OutOfBoundsFill, Report,
-    TensorType, Tiled,
+    Accuracy, Checks, DeviceConfig, Interleave, Kernel, L2Promotion, Module, OutOfBoundsFill,
+    Report, TensorType, Tiled,
 };
 
 use crate::compile::Image;
@@ -168,7 +168,11 @@ impl Driver for SimDriver {
     }
 
     fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
-        let module = Module::load(&image.ptx).map_err(|error| {
+        let accuracy = match self.machine.options.worst {
+            true => Accuracy::Worst,
+            false => Accuracy::Nearest,
+        };
+        let module = Module::load_with(&image.ptx, accuracy).map_err(|error| {
             Error::compile(format!("the simulated device rejected a kernel: {error}"))
         })?;
         let kernel = module
@@ -192,7 +196,7 @@ impl std::fmt::Debug for SimKernel {
 impl Launchable for SimKernel {
     fn launch(&self, launch: &Launch, arguments: &[u64], _stream: u64) -> Result<()> {
         let parameters: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let SimOptions { sanitize, count, seed } = self.machine.options;
+        let SimOptions { sanitize, count, seed, sample, .. } = self.machine.options;
         let launch = kiln_sim::Launch {
             grid: [launch.grid, 1, 1],
             block: [launch.threads, 1, 1],
@@ -203,6 +207,7 @@ impl Launchable for SimKernel {
             non_portable_cluster: true,
             checks: if sanitize { Checks::ALL } else { Checks::NONE },
             counters: count,
+            clusters_max: sample.filter(|_| !launch.cooperative).map(u64::from),
             ..kiln_sim::Launch::default()
         };
         let launched = self.machine.device.launch(&self.kernel, &launch, &parameters);

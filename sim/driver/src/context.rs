@@ -20,6 +20,9 @@ const API_VERSION: c_uint = 3020;
 /// persisting L2.
 const LIMITS: [u64; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 
+/// Which of them is malloc's heap.
+const HEAP_LIMIT: c_uint = 2;
+
 /// Frees what belongs to a context.
 fn clear(state: &mut State, context: u64) {
     state.allocations.free_of_context(&MACHINE.device, context);
@@ -208,6 +211,11 @@ driver! {
 
     fn cuCtxSetLimit(which: c_uint, value: usize) {
         LIMITS.get(which as usize).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
+        if which == HEAP_LIMIT {
+            drop(MACHINE.current()?);
+            let set = MACHINE.device.set_heap_bytes(value as u64);
+            set.map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        }
         with(|context| {
             context.limits.insert(which, value as u64);
             Ok(())

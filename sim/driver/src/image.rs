@@ -2,11 +2,12 @@
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
-use kiln_sim::Module;
+use kiln_sim::{Accuracy, Module};
 
 use crate::objects::Loaded;
 use crate::outcome::Outcome;
 use crate::pointer::{Host, Text};
+use crate::settings::SETTINGS;
 
 /// How each format begins.
 const ELF: [u8; 4] = *b"\x7fELF";
@@ -88,6 +89,7 @@ pub fn load(text: &str, max_registers: Option<u32>) -> Result<Loaded, (CUresult,
         eprintln!("kiln-sim-driver: CUDA_ERROR_INVALID_PTX: {error}");
         (CUDA_ERROR_INVALID_PTX, error.to_string())
     };
-    let module = Module::load(text).map_err(rejected)?;
+    let accuracy = SETTINGS.as_ref().map_or(Accuracy::Nearest, |all| all.accuracy);
+    let module = Module::load_with(text, accuracy).map_err(rejected)?;
     Ok(Loaded { module, max_registers: max_registers.or(kept) })
 }

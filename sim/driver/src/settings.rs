@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use kiln_sim::{Checks, DeviceConfig};
+use kiln_sim::{Accuracy, Checks, DeviceConfig};
 
 use crate::gpu::Gpu;
 
@@ -30,6 +30,7 @@ pub struct Settings {
     pub checks: Checks,
     pub on_finding: OnFinding,
     pub seed: u64,
+    pub accuracy: Accuracy,
     pub warp_instructions_max: Option<u64>,
     pub log: Log,
 }
@@ -56,6 +57,9 @@ impl Settings {
         };
         let checks = given("KILN_SIM_CHECKS").map_or(Ok(Checks::ALL), |text| text.parse());
         let checks = checks.map_err(|why| format!("`KILN_SIM_CHECKS` has an {why}"))?;
+        let accuracy =
+            given("KILN_SIM_ACCURACY").map_or(Ok(Accuracy::Nearest), |text| text.parse());
+        let accuracy = accuracy.map_err(|why| format!("`KILN_SIM_ACCURACY` has an {why}"))?;
         let on_finding = match given("KILN_SIM_ON_FINDING").as_deref() {
             None | Some("fail") => OnFinding::Fail,
             Some("report") => OnFinding::Report,
@@ -78,6 +82,7 @@ impl Settings {
             checks,
             on_finding,
             seed: number("KILN_SIM_SEED")?.unwrap_or_default(),
+            accuracy,
             warp_instructions_max: number("KILN_SIM_WARP_INSTRUCTIONS_MAX")?,
             log,
         })

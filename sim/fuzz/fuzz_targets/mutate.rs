@@ -1,6 +1,7 @@
 //! Mutations of PTX that keep most of it well formed: lines come, go and change places; opcodes,
 //! modifiers, operands and numbers are exchanged. What bytes alone would do, libFuzzer does.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -79,6 +80,9 @@ fn pool() -> &'static [String] {
     })
 }
 
+/// Lines in whose registers a mutation looks for others.
+const REGISTER_LINES: usize = 24;
+
 /// The parts of a text that are names, with their leading `%`, or numbers.
 fn words(text: &str) -> Vec<std::ops::Range<usize>> {
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'%' | b'$');
@@ -97,12 +101,16 @@ fn prefix(word: &str) -> &str {
     word.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
+fn is_register(word: &str) -> bool {
+    word.starts_with('%') && word.len() > prefix(word).len()
+}
+
 /// An instruction whose registers are exchanged for some that `text` has.
 fn adopted(instruction: &str, registers: &[&str], random: &mut Random) -> String {
     let mut out = instruction.to_string();
     for range in words(instruction).into_iter().rev() {
         let word = &instruction[range.clone()];
-        if word.starts_with('%') && word.len() > prefix(word).len() {
+        if is_register(word) {
             let like: Vec<&str> =
                 registers.iter().copied().filter(|have| prefix(have) == prefix(word)).collect();
             let from = if like.is_empty() { registers } else { &like };
@@ -114,25 +122,35 @@ fn adopted(instruction: &str, registers: &[&str], random: &mut Random) -> String
     out + ";"
 }
 
+/// Where a line's opcode is, behind its guard.
+fn opcode(line: &str) -> std::ops::Range<usize> {
+    let word = |from: usize| {
+        let start = from + line[from..].find(|c: char| !c.is_whitespace()).unwrap_or(0);
+        start..line[start..].find(char::is_whitespace).map_or(line.len(), |at| start + at)
+    };
+    let first = word(0);
+    if line[first.clone()].starts_with('@') { word(first.end) } else { first }
+}
+
 /// The dot-separated parts of an opcode.
 fn modifiers(line: &str) -> Vec<std::ops::Range<usize>> {
-    let start = line.find(|c: char| c.is_ascii_lowercase()).unwrap_or(0);
-    let end = line[start..].find(char::is_whitespace).map_or(line.len(), |at| start + at);
+    let opcode = opcode(line);
     let mut out = Vec::new();
-    let mut from = start;
-    for (at, _) in line[start..end].match_indices('.') {
-        out.push(from..start + at);
-        from = start + at + 1;
+    let mut from = opcode.start;
+    for (at, _) in line[opcode.clone()].match_indices('.') {
+        out.push(from..opcode.start + at);
+        from = opcode.start + at + 1;
     }
-    out.push(from..end);
+    out.push(from..opcode.end);
     out
 }
 
 /// Changes one line in place.
 fn change(line: &mut String, registers: &[&str], random: &mut Random) {
     let other = pool().get(random.below(pool().len())).cloned().unwrap_or_default();
-    let (parts, names) = (modifiers(line), words(line));
-    match random.below(5) {
+    let (parts, end) = (modifiers(line), opcode(line).end);
+    let operands: Vec<_> = words(line).into_iter().filter(|range| range.start >= end).collect();
+    match random.below(9) {
         // A modifier for one of another instruction.
         0 => {
             let theirs = modifiers(&other);
@@ -148,15 +166,18 @@ fn change(line: &mut String, registers: &[&str], random: &mut Random) {
             };
             line.replace_range(at, &text);
         }
-        // An operand for a register or a number.
-        2 if !names.is_empty() => {
-            let at = names[random.below(names.len())].clone();
-            let word = random.pick(registers).unwrap_or("0");
-            line.replace_range(at, word);
-        }
-        3 if !names.is_empty() => {
-            let at = names[random.below(names.len())].clone();
-            line.replace_range(at, NUMBERS[random.below(NUMBERS.len())]);
+        // An operand for a register of its kind, for any, or for a number.
+        at @ 2..=7 if !operands.is_empty() => {
+            let range = operands[random.below(operands.len())].clone();
+            let word = &line[range.clone()];
+            let like: Vec<&str> =
+                registers.iter().copied().filter(|have| prefix(have) == prefix(word)).collect();
+            let text = match at {
+                2..=4 if is_register(word) => random.pick(&like).unwrap_or("0"),
+                5 => random.pick(registers).unwrap_or("0"),
+                _ => NUMBERS[random.below(NUMBERS.len())],
+            };
+            line.replace_range(range, text);
         }
         // An operand less, or twice.
         _ => {
@@ -181,11 +202,15 @@ pub fn mutate(data: &mut [u8], size: usize, size_max: usize, seed: u32) -> usize
     if random.below(8) == 0 || text.is_empty() {
         return libfuzzer_sys::fuzzer_mutate(data, size, size_max);
     }
-    let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
-    let names = words(text);
-    let mut registers: Vec<&str> = names.iter().map(|range| &text[range.clone()]).collect();
-    registers.retain(|word| word.starts_with('%') && word.len() > prefix(word).len());
-    for _ in 0..1 + random.below(4) {
+    let mut lines: Vec<Cow<str>> = text.lines().map(Cow::Borrowed).collect();
+    let mut registers: Vec<&str> = Vec::new();
+    let all: Vec<&str> = text.lines().collect();
+    for _ in 0..REGISTER_LINES {
+        let line = all[random.below(all.len())];
+        let of_line = words(line).into_iter().map(|range| &line[range]);
+        registers.extend(of_line.filter(|&word| is_register(word)));
+    }
+    for _ in 0..1 + random.below(3) {
         let (at, other) = (random.below(lines.len()), random.below(lines.len()));
         match random.below(9) {
             0 if lines.len() > 1 => drop(lines.remove(at)),
@@ -194,10 +219,10 @@ pub fn mutate(data: &mut [u8], size: usize, size_max: usize, seed: u32) -> usize
             3 | 4 => {
                 let pick = random.below(pool().len());
                 if let Some(instruction) = pool().get(pick) {
-                    lines.insert(at, adopted(instruction, &registers, &mut random));
+                    lines.insert(at, adopted(instruction, &registers, &mut random).into());
                 }
             }
-            _ if !lines.is_empty() => change(&mut lines[at], &registers, &mut random),
+            _ if !lines.is_empty() => change(lines[at].to_mut(), &registers, &mut random),
             _ => {}
         }
     }

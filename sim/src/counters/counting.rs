@@ -4,6 +4,7 @@ use super::{
     ClassCount, Count, Counters, InstructionClass, LineCount, ProductCount, SharedCount,
     SourceCount,
 };
+use crate::admission::product;
 use crate::context::Context;
 use crate::groups::GROUP;
 use crate::op::Kind;
@@ -178,6 +179,20 @@ impl Counting {
         target.conflicts += wavefronts - least;
     }
 
+    /// Adds what was counted elsewhere in the same launch.
+    pub fn add(&mut self, other: &Counting) {
+        for (mine, theirs) in self.ops.iter_mut().zip(&other.ops) {
+            mine.add(theirs);
+        }
+        for (mine, theirs) in [(&mut self.read, &other.read), (&mut self.written, &other.written)] {
+            for (area, sectors) in theirs {
+                let bits = mine.entry(*area).or_default();
+                bits.resize(bits.len().max(sectors.len()), 0);
+                bits.iter_mut().zip(sectors).for_each(|(mine, theirs)| *mine |= theirs);
+            }
+        }
+    }
+
     /// Returns the counters of the launch.
     pub fn finish(&self, cx: &Context<'_>) -> Counters {
         let program = cx.program;
@@ -228,6 +243,7 @@ impl Counting {
             dram_read_bytes: bytes(&self.read),
             dram_written_bytes: bytes(&self.written),
             bytes_min: cx.launch.bytes_min,
+            blocks: cx.clusters() * product(cx.cluster),
         }
     }
 }

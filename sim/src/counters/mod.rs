@@ -118,6 +118,8 @@ pub struct Counters {
     pub dram_written_bytes: u64,
     /// Minimum memory traffic stated by the caller.
     pub bytes_min: Option<u64>,
+    /// Blocks that were run: all of the grid, unless it was limited.
+    pub blocks: u64,
 }
 
 impl Count {

@@ -43,7 +43,10 @@ pub(crate) fn product(opcode: &str, modifiers: &[String]) -> Option<(Operands, u
     };
     let [m, n, k] = modifiers.iter().find_map(|modifier| Format::shape(modifier))?;
     let operand = modifiers.iter().filter_map(|modifier| Format::from_name(modifier)).nth(1)?;
-    Some((operands(operand)?, u64::from(m * n * k) / warps))
+    // Zeros that are not stored are not multiplied.
+    let sparse = modifiers.iter().any(|modifier| modifier.starts_with("sp"));
+    let parts = if sparse { 2 * warps } else { warps };
+    Some((operands(operand)?, u64::from(m * n * k) / parts))
 }
 
 #[cfg(test)]
@@ -60,6 +63,8 @@ mod tests {
         assert_eq!(of("mma", mma), Some((Operands::Half, 16 * 8 * 16)));
         let mma = "sync.aligned.m16n8k32.row.col.satfinite.s32.u8.s8.s32";
         assert_eq!(of("mma", mma), Some((Operands::Int8, 16 * 8 * 32)));
+        let mma = "sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32";
+        assert_eq!(of("mma", mma), Some((Operands::Half, 16 * 8 * 16)));
         let wgmma = "mma_async.sync.aligned.m64n128k8.f32.tf32.tf32";
         assert_eq!(of("wgmma", wgmma), Some((Operands::Tf32, 64 * 128 * 8 / 4)));
         assert_eq!(of("wgmma", "commit_group.sync.aligned"), None);

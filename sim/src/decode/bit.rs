@@ -147,9 +147,9 @@ impl Decoder<'_> {
         if let Some(Operand::Pair(word, truth)) = i.operands.first() {
             return self.logic_and_test(i, m, word, truth);
         }
-        let write = self.target(&i.operands[0], Class::Word)?;
         if i.opcode == "lop3" {
             self.count(i, m, 5)?;
+            let write = self.target(&i.operands[0], Class::Word)?;
             let Operand::Int(table) = i.operands[4] else {
                 return Err(m.error("lacks a truth table"));
             };
@@ -158,6 +158,7 @@ impl Decoder<'_> {
             return Ok(());
         }
         self.count(i, m, 4)?;
+        let write = self.target(&i.operands[0], Class::Word)?;
         const MODES: [&str; 6] = ["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"];
         let mode = m.take_map(|text| MODES.iter().position(|&mode| mode == text));
         let reads = self.sources(i, &[ty, ty, ty])?;

@@ -110,6 +110,9 @@ impl Decoder<'_> {
         if name == "vprintf" && !callee.defined {
             return self.print(returns, arguments);
         }
+        if !callee.defined && matches!(name, "malloc" | "free") {
+            return self.of_heap(name, returns, arguments);
+        }
         if !callee.defined {
             return self.unsupported(format!("call of the undefined function `{name}`"));
         }
@@ -152,35 +155,55 @@ impl Decoder<'_> {
         Ok(())
     }
 
+    /// Address of a parameter of a call in local memory.
+    fn parameter(&self, name: &str, operand: &Operand) -> Result<Source> {
+        match operand {
+            Operand::Variable(id) => match self.place(*id) {
+                Placed::Local(place) => Ok(Source::Wide(place.into())),
+                _ => self.invalid(format!("a parameter of `{name}` is not a local parameter")),
+            },
+            _ => self.unsupported("a call argument that is not a parameter variable"),
+        }
+    }
+
     /// Decodes a call of `vprintf(format, arguments)`.
     fn print(&mut self, returns: &[Operand], arguments: &[Operand]) -> Result<()> {
         let ([result], [format, values]) = (returns, arguments) else {
             return self.invalid("`vprintf` takes 2 parameters");
         };
-        let mut at = Vec::new();
-        for operand in [result, format, values] {
-            match operand {
-                Operand::Variable(id) => match self.place(*id) {
-                    Placed::Local(place) => at.push(Source::Wide(place.into())),
-                    _ => return self.invalid("a parameter of `vprintf` is not a local parameter"),
-                },
-                _ => return self.unsupported("a call argument that is not a parameter variable"),
-            }
-        }
-        let access = |bytes: u8| Access {
-            window: Window::Local,
-            bytes,
-            count: 1,
-            signed: false,
-            strong: false,
-            wide_address: true,
-        };
-        let load = Kind::Load(access(8));
-        let format = self.emit_new(Class::Wide, load, vec![at[1]], 0);
-        let values = self.emit_new(Class::Wide, load, vec![at[2]], 0);
+        let [result, format, values] =
+            [result, format, values].map(|operand| self.parameter("vprintf", operand));
+        let load = Kind::Load(Access::weak(Window::Local, 8));
+        let format = self.emit_new(Class::Wide, load, vec![format?], 0);
+        let values = self.emit_new(Class::Wide, load, vec![values?], 0);
         let count = self.new_value(Class::Word);
         self.emit(Kind::Unit(Unit::Print), vec![count], vec![format, values], 0);
-        self.emit(Kind::Store(access(4)), Vec::new(), vec![at[0], Source::Value(count)], 0);
+        let store = Kind::Store(Access::weak(Window::Local, 4));
+        self.emit(store, Vec::new(), vec![result?, Source::Value(count)], 0);
+        Ok(())
+    }
+
+    /// Decodes a call of `malloc(size)` or `free(address)`.
+    fn of_heap(&mut self, name: &str, returns: &[Operand], arguments: &[Operand]) -> Result<()> {
+        let results = usize::from(name == "malloc");
+        let ([argument], true) = (arguments, returns.len() == results) else {
+            return self.invalid(format!("`{name}` takes 1 parameter and returns {results}"));
+        };
+        let argument = self.parameter(name, argument)?;
+        let load = Kind::Load(Access::weak(Window::Local, 8));
+        let argument = self.emit_new(Class::Wide, load, vec![argument], 0);
+        let [result] = returns else {
+            self.emit(Kind::Unit(Unit::Free), Vec::new(), vec![argument], 0);
+            return Ok(());
+        };
+        let result = self.parameter(name, result)?;
+        let address = self.emit_new(Class::Wide, Kind::Unit(Unit::Allocate), vec![argument], 0);
+        self.emit(
+            Kind::Store(Access::weak(Window::Local, 8)),
+            Vec::new(),
+            vec![result, address],
+            0,
+        );
         Ok(())
     }
 }

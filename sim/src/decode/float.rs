@@ -1,6 +1,7 @@
 //! Floating-point arithmetic and functions.
 
 use super::{Decoder, Modifiers};
+use crate::accuracy::Accuracy;
 use crate::ast::Instruction;
 use crate::draft::Source;
 use crate::error::Result;
@@ -118,8 +119,12 @@ impl Decoder<'_> {
             return self.plain(i, m, Some(chosen), ty, 1);
         }
         let direction = m.rounding();
-        if opcode == "div" && direction.is_none() && !(m.take("approx") || m.take("full")) {
+        let approximate = opcode == "div" && (m.take("approx") || m.take("full"));
+        if opcode == "div" && direction.is_none() && !approximate {
             return Err(m.error("lacks a rounding"));
+        }
+        if approximate && single && self.accuracy == Accuracy::Worst {
+            return self.plain(i, m, Some(flushed::<lanes::DivWorst>(flush)), ty, 2);
         }
         if opcode == "fma" && direction.is_none() {
             return Err(m.error("lacks a rounding"));
@@ -252,7 +257,19 @@ impl Decoder<'_> {
             m.take_map(|text| lanes::TEST_PROPERTIES.iter().position(|&property| property == text));
         let ty = m.ty()?;
         let known = Direction::Nearest;
+        let worst = approximate && self.accuracy == Accuracy::Worst;
         let chosen = match (opcode, ty) {
+            (_, Type::F32) if worst => match opcode {
+                "rcp" => flushed::<lanes::RcpWorst>(flush),
+                "sqrt" => flushed::<lanes::SqrtWorst>(flush),
+                "rsqrt" => flushed::<lanes::RsqrtWorst>(flush),
+                "ex2" => flushed::<lanes::Ex2Worst>(flush),
+                "lg2" => flushed::<lanes::Lg2Worst>(flush),
+                "sin" => flushed::<lanes::SinWorst>(flush),
+                "cos" => flushed::<lanes::CosWorst>(flush),
+                "tanh" => flushed::<lanes::TanhWorst>(flush),
+                _ => return Err(m.error("is not a supported form")),
+            },
             ("copysign", Type::F32 | Type::F64) => {
                 let chosen = unrounded!(FloatCopySign, ty, false);
                 return self.plain(i, m, Some(chosen), ty, 2);
@@ -272,7 +289,9 @@ impl Decoder<'_> {
                 if approximate =>
             {
                 let chosen = match opcode {
+                    "tanh" if worst => by_half!(HalfTanhWorst, ty),
                     "tanh" => by_half!(HalfTanh, ty),
+                    _ if worst => by_half!(HalfEx2Worst, ty),
                     _ => by_half!(HalfEx2, ty),
                 };
                 return self.half_op(i, m, ty, chosen, 1, 0);

@@ -231,6 +231,6 @@ impl Fragment {
     /// Access to an element.
     fn access(self, window: Window) -> Access {
         let bytes = (self.format.bits() / 8) as u8;
-        Access { window, bytes, count: 1, signed: false, strong: false, wide_address: true }
+        Access::weak(window, bytes)
     }
 }

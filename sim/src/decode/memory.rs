@@ -134,8 +134,7 @@ impl Decoder<'_> {
         m.take_while(is_cache_hint);
         // A 128-bit element is two 64-bit words.
         if m.take("b128") {
-            let access =
-                Access { window, bytes: 8, count: 2, signed: false, strong, wide_address: true };
+            let access = Access { count: 2, strong, single: true, ..Access::weak(window, 8) };
             return Ok((access, Type::B128));
         }
         let count = self.take_vector(m).unwrap_or(1) as u8;
@@ -144,7 +143,7 @@ impl Decoder<'_> {
             return Err(m.error("is not a supported form"));
         }
         let (bytes, signed) = (ty.bytes() as u8, ty.signed());
-        Ok((Access { window, bytes, count, signed, strong, wide_address: true }, ty))
+        Ok((Access { count, signed, strong, ..Access::weak(window, bytes) }, ty))
     }
 
     /// Elements of a vector operand, or the operand itself.

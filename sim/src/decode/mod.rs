@@ -34,6 +34,7 @@ mod walk;
 mod warp;
 mod warpgroup;
 
+use crate::accuracy::Accuracy;
 use crate::ast::{Ast, Function, Instruction, Prototype, Space, Statement, Variable, VariableId};
 use crate::colour;
 use crate::draft::{Draft, Drafts, Source, Value};
@@ -61,9 +62,9 @@ const SHARED_BYTES_MAX: u32 = 1 << 23;
 const LOCAL_BYTES_MAX: u32 = 512 << 10;
 
 /// Decodes an entry.
-pub(crate) fn decode(ast: &Ast, function: &Function) -> Result<Program> {
-    let mut program = Program::default();
-    let mut decoder = Decoder::new(ast);
+pub(crate) fn decode(ast: &Ast, function: &Function, accuracy: Accuracy) -> Result<Program> {
+    let mut program = Program { accuracy, target: ast.target.clone(), ..Program::default() };
+    let mut decoder = Decoder::new(ast, accuracy);
     decoder.origin.line = function.line;
     decoder.place_shared(function)?;
     let end = decoder.new_label();
@@ -120,6 +121,7 @@ fn placed_after(used: u32, variable: &Variable, align: u32, bytes_max: u32) -> O
 
 struct Decoder<'a> {
     ast: &'a Ast,
+    accuracy: Accuracy,
     drafts: Drafts,
     frames: Vec<Frame>,
     /// Offsets of module variables in shared memory.
@@ -137,9 +139,10 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(ast: &'a Ast) -> Decoder<'a> {
+    fn new(ast: &'a Ast, accuracy: Accuracy) -> Decoder<'a> {
         Decoder {
             ast,
+            accuracy,
             drafts: Drafts::default(),
             frames: Vec::new(),
             shared_places: HashMap::new(),

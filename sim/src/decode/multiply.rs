@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::Format;
 use crate::op::Kind;
 use crate::types::{Class, Type};
-use crate::unit::{Multiply, Scale, Unit};
+use crate::unit::{Multiply, Scale, Sparsity, Unit};
 
 /// Kind of the operands, where an instruction names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ impl Decoder<'_> {
         if !m.take("sync") || !m.take("aligned") {
             return Err(m.error("lacks `.sync.aligned`"));
         }
+        let ordered = m.take("sp::ordered_metadata");
+        let sparse = ordered || m.take("sp");
         let shape = m.take_map(Format::shape);
         let (row, column) = (m.take("row"), m.take("col"));
         let kind = m.take_map(named);
@@ -58,11 +60,17 @@ impl Decoder<'_> {
         if matches!(kind, Some(Named::Bytes | Named::ScaledBytes)) {
             (a, b) = (a.in_byte(), b.in_byte());
         }
-        let fits = |shape: [u32; 3]| match kind {
-            None => known(shape, a, b, sum),
-            Some(Named::Bytes) => bytes(shape, a, b) && matches!(sum, Format::F16 | Format::F32),
-            Some(Named::ScaledBytes) => bytes(shape, a, b) && sum == Format::F32,
-            Some(_) => {
+        let float = matches!(sum, Format::F16 | Format::F32);
+        let fits = |shape: [u32; 3]| match (kind, sparse) {
+            (None, false) => known(shape, a, b, sum),
+            (None, true) => known_sparse(shape, a, b, sum),
+            (Some(Named::Bytes), false) => shape == [16, 8, 32] && bytes(a, b) && float,
+            (Some(Named::Bytes), true) => shape == [16, 8, 64] && bytes(a, b) && float && ordered,
+            (Some(_), true) => false,
+            (Some(Named::ScaledBytes), false) => {
+                shape == [16, 8, 32] && bytes(a, b) && sum == Format::F32
+            }
+            (Some(_), false) => {
                 shape == [16, 8, 64] && [a, b, sum] == [Format::E2m1, Format::E2m1, Format::F32]
             }
         };
@@ -75,8 +83,22 @@ impl Decoder<'_> {
             (Some(kind), true) => Some(self.scale(i, m, kind, vector)?),
             _ => return Err(m.error("is not a supported form")),
         };
-        self.count(i, m, if scaled { 8 } else { 4 })?;
-        let product = Multiply { m: rows as u8, k: k as u8, a, b, sum, saturate, scale };
+        self.count(
+            i,
+            m,
+            if scaled {
+                8
+            } else if sparse {
+                6
+            } else {
+                4
+            },
+        )?;
+        let sparsity = match sparse {
+            true => Some(Sparsity { selector: selector(i, m, k as usize / a.chunk())?, ordered }),
+            false => None,
+        };
+        let product = Multiply { m: rows as u8, k: k as u8, a, b, sum, saturate, scale, sparsity };
         let [in_a, in_b, in_c] = product.registers();
         let (class, ty) = match a {
             Format::F64 => (Class::Wide, Type::B64),
@@ -85,8 +107,10 @@ impl Decoder<'_> {
         let mut reads = self.vector(m, &i.operands[1], in_a, ty)?;
         reads.extend(self.vector(m, &i.operands[2], in_b, ty)?);
         reads.extend(self.vector(m, &i.operands[3], in_c, ty)?);
-        if scaled {
+        if scaled || sparse {
             reads.push(self.source(&i.operands[4], Type::B32)?);
+        }
+        if scaled {
             reads.push(self.source(&i.operands[6], Type::B32)?);
         }
         let writes = self.targets(m, &i.operands[0], in_c, class)?;
@@ -144,11 +168,34 @@ fn known(shape: [u32; 3], a: Format, b: Format, sum: Format) -> bool {
     }
 }
 
-/// Whether the shape and formats are those of floating-point elements in bytes.
-fn bytes(shape: [u32; 3], a: Format, b: Format) -> bool {
+/// Whether `mma.sp.sync` supports the shape and formats.
+fn known_sparse(shape: [u32; 3], a: Format, b: Format, sum: Format) -> bool {
+    use Format::*;
+    match (a, b, sum) {
+        (F16, F16, F16 | F32) | (Bf16, Bf16, F32) => matches!(shape, [16, 8, 16 | 32]),
+        (Tf32, Tf32, F32) => matches!(shape, [16, 8, 8 | 16]),
+        (E4m3 | E5m2, E4m3 | E5m2, F32) => shape == [16, 8, 64],
+        (S8 | U8, S8 | U8, S32) => matches!(shape, [16, 8, 32 | 64]),
+        (S4 | U4, S4 | U4, S32) => matches!(shape, [16, 8, 64 | 128]),
+        _ => false,
+    }
+}
+
+/// The sparsity selector of an MMA with rows of 4, 8 or 16 chunks: which thread, or which two
+/// threads, of four hold the metadata; 0 where all of them do.
+fn selector(i: &Instruction, m: &Modifiers<'_>, chunks: usize) -> Result<u8> {
+    let choices = 16 / chunks;
+    match i.operands[5] {
+        Operand::Int(choice) if (0..choices as i64).contains(&choice) => Ok(choice as u8),
+        _ => Err(m.error("has an unsupported sparsity selector")),
+    }
+}
+
+/// Whether the formats are those of floating-point elements in bytes.
+fn bytes(a: Format, b: Format) -> bool {
     let narrow = |format| {
         use Format::*;
         matches!(format, E4m3 | E5m2 | E3m2 | E2m3 | E2m1Byte)
     };
-    shape == [16, 8, 32] && narrow(a) && narrow(b)
+    narrow(a) && narrow(b)
 }

@@ -142,6 +142,9 @@ impl Decoder<'_> {
         let bits = match self.place(id) {
             Placed::Shared(at) | Placed::Local(at) => i64::from(at).wrapping_add(offset) as u64,
             Placed::Param(at) => (i64::from(at).wrapping_add(offset) as u64) + PARAM_BASE,
+            Placed::Global(_) if ty.class() != Class::Wide => {
+                return self.invalid(format!("the address of a variable is not of type {ty}"));
+            }
             Placed::Global(index) => {
                 let base = self.variable_address(index);
                 if offset == 0 {
@@ -185,10 +188,13 @@ impl Decoder<'_> {
                 _ => self.invalid("`%is_explicit_cluster` is a predicate"),
             };
         }
-        Ok(match ty.class() {
-            Class::Wide => self.emit_new(Class::Wide, Kind::SpecialWide(special), Vec::new(), 0),
-            _ => self.emit_new(Class::Word, Kind::Special(special), Vec::new(), 0),
-        })
+        let class = ty.class();
+        let kind = match class {
+            Class::Pred => return self.invalid(format!("`%{name}` is no predicate")),
+            Class::Word => Kind::Special(special),
+            Class::Wide => Kind::SpecialWide(special),
+        };
+        Ok(self.emit_new(class, kind, Vec::new(), 0))
     }
 }
 

@@ -22,11 +22,16 @@ impl Decoder<'_> {
         if m.take("ld") || m.take("st") {
             return self.tensor_move(i, m);
         }
-        let whole = m.take("wait::ld") || m.take("wait::st");
-        if whole && m.take("sync") && m.take("aligned")
-            || m.take("fence::before_thread_sync")
-            || m.take("fence::after_thread_sync")
-        {
+        if op == "wait::ld" || op == "wait::st" {
+            m.take(op);
+            if !m.take("sync") || !m.take("aligned") {
+                return Err(m.error("is not a supported form"));
+            }
+            self.count(i, m, 0)?;
+            self.tensor(TensorOp::Wait { loads: op == "wait::ld" }, Vec::new());
+            return Ok(());
+        }
+        if m.take("fence::before_thread_sync") || m.take("fence::after_thread_sync") {
             self.count(i, m, 0)?;
             self.emit(Kind::Fence, Vec::new(), Vec::new(), 0);
             return Ok(());

@@ -1,12 +1,13 @@
 //! Barriers, exchanges between lanes, and fences.
 
 use super::{Decoder, Modifiers};
-use crate::access::Modify;
+use crate::access::{Modify, Window};
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
 use crate::op::{Barrier, Kind, Shuffle, Vote};
 use crate::types::{Class, Type};
+use crate::unit::Unit;
 
 impl Decoder<'_> {
     pub(super) fn barrier(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
@@ -196,6 +197,13 @@ impl Decoder<'_> {
             "membar" | "fence" => {
                 self.fence(i, m)?;
                 self.emit(Kind::Fence, Vec::new(), Vec::new(), 0);
+                if let [map, bytes] = &i.operands[..] {
+                    if *bytes != Operand::Int(128) {
+                        return Err(m.error("has a size that is not 128"));
+                    }
+                    let (_, address) = self.plain_address(map, Window::Generic)?;
+                    self.emit(Kind::Unit(Unit::AcquireMap), Vec::new(), vec![address], 0);
+                }
             }
             "griddepcontrol" => {
                 if !m.take("wait") && !m.take("launch_dependents") {

@@ -369,8 +369,8 @@ fn allocation<'a>(
 ) -> Result<(&'a Allocation, u64), Failure> {
     let found = cx.table.find(address, bytes).filter(|_| address >= GLOBAL_BASE);
     match found.and_then(|index| cx.table.get(index)) {
-        Some(allocation) => Ok((allocation, address - allocation.base)),
-        None => Err(Attempt { verb: "bulk copy", bytes }.missed(cx, lane, Miss::Memory(address))),
+        Some(of) if of.admits(address - of.base, bytes) => Ok((of, address - of.base)),
+        _ => Err(Attempt { verb: "bulk copy", bytes }.missed(cx, lane, Miss::Memory(address))),
     }
 }
 

@@ -13,6 +13,7 @@ mod cluster;
 mod copy;
 mod exchange;
 mod fragments;
+mod heap;
 mod matrix;
 mod mbarrier;
 mod multiply;
@@ -20,10 +21,13 @@ mod next;
 mod print;
 mod registers;
 mod scaled;
+mod sparse;
 mod special;
 mod tensor;
 mod tensor_map;
 mod tensor_multiply;
+mod tile;
+mod torn;
 mod unit;
 mod warpgroup;
 
@@ -36,13 +40,11 @@ use crate::lanes::leveled;
 use crate::op::{Barrier, Kind, MicroOp};
 use crate::warp::{At, Running, Wait, Warp};
 use crate::watch::Watch;
-use next::{Next, POLL_ATOMIC, POLL_STRONG};
-pub(crate) use tensor::reads as tensor_reads;
+use next::{Next, POLL_ATOMIC, POLL_MAX, POLL_STRONG};
+pub(crate) use tensor::{moved_cells, reads as tensor_reads, touched as tensor_touched};
 
 /// Instructions per slice.
 const SLICE: u32 = 4096;
-/// Total poll weight that ends a slice.
-const POLL_MAX: u32 = 24;
 /// Reason for the end of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -76,6 +78,9 @@ fn slice<const WATCHED: bool>(
     cx: &Context<'_>,
     watch: &mut Watch,
 ) -> Result<Stop, Box<Fault>> {
+    if let Some(late) = warp.late.take() {
+        torn::finish(warp, block, cx, late)?;
+    }
     let program = cx.program;
     let Some(Running { mut pc, mut mask, mut limit }) = warp.pick() else {
         return Ok(if warp.live == 0 { Stop::Exited } else { Stop::Parked });
@@ -308,6 +313,9 @@ fn step(
         }
         Kind::Store(access) => {
             block.progressed = true;
+            if access.strong && access.count > 1 {
+                return torn::store(warp, block, cx, op, access, (active, pc));
+            }
             access::store(warp, block, cx, op, access, active)?;
             Ok(Next::Go)
         }

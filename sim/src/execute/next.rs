@@ -5,6 +5,9 @@ pub(super) const POLL_STRONG: u32 = 8;
 /// Poll weight of other atomics, which rarely spin.
 pub(super) const POLL_ATOMIC: u32 = 1;
 
+/// Total poll weight that ends a slice.
+pub(super) const POLL_MAX: u32 = 24;
+
 /// Outcome of an op. The tag is a word because it is read as one: after a byte store that read
 /// would stall.
 #[repr(u32)]

@@ -3,7 +3,7 @@
 //! The products of each part are added up like those of an MMA without scales, and their sum,
 //! scaled without rounding, is added to the accumulator.
 
-use super::multiply::{Slices, operands};
+use super::multiply::Operands;
 use crate::context::Context;
 use crate::format::{Format, scale as scale_of};
 use crate::lanes::canonical;
@@ -23,7 +23,8 @@ pub(super) fn multiply(
 ) {
     let [in_a, in_b, in_c] = product.registers();
     let (writes, reads) = cx.list(op).split_at(in_c);
-    let slices = operands::<f32, K_MAX>(warp, cx, product, reads, 0.0, Format::single);
+    let mut operands = Operands::<f32, K_MAX>::new(0.0);
+    operands.read(warp, cx, product, reads, Format::single);
     let word = |index: usize| *warp.registers.word(&cx.program.constants, reads[index]);
     let (of_a, of_b) = (word(in_a + in_b + in_c), word(in_a + in_b + in_c + 1));
     let value = |word: u32, first: u8, part: usize| {
@@ -40,10 +41,11 @@ pub(super) fn multiply(
     let span = usize::from(product.k) / parts;
     let sum = |index: usize, lane: usize| {
         let (half, row, column) = (index / 2, lane / 4, lane % 4 * 2 + index % 2);
+        let place = lane % 4 + index % 2 * 4;
         let mut sum = f32::from_bits(word(in_a + in_b + index)[lane]);
         for part in 0..parts {
             let ks = part * span..(part + 1) * span;
-            let dot = dot(&slices[half], &slices[2], ks, (row, column));
+            let dot = dot(&operands, half, ks, (row, place));
             let scale = row_scale(half, row, part) * column_scale(column, part);
             sum = (f64::from(dot) * scale + f64::from(sum)) as f32;
         }
@@ -57,10 +59,11 @@ pub(super) fn multiply(
 }
 
 fn dot(
-    a: &Slices<f32, K_MAX>,
-    b: &Slices<f32, K_MAX>,
+    operands: &Operands<f32, K_MAX>,
+    half: usize,
     ks: std::ops::Range<usize>,
-    (row, column): (usize, usize),
+    (row, place): (usize, usize),
 ) -> f32 {
-    ks.fold(0.0, |sum, k| a[k][row].mul_add(b[k][column], sum))
+    let (rows, columns) = (&operands.rows[half], &operands.columns);
+    ks.fold(0.0, |sum, k| rows[k][row].mul_add(columns[k][place], sum))
 }

@@ -11,14 +11,14 @@ use crate::matrix_descriptor::Descriptor;
 use crate::op::MicroOp;
 use crate::registers::LANES;
 use crate::tensor_descriptor;
-use crate::tensor_memory::{COLUMNS, Product, Region, Work};
+use crate::tensor_memory::{COLUMNS, LANES as TENSOR_LANES, Product, Region, Work};
 use crate::unit::{TensorCopy, TensorMove, TensorMultiply, TensorOp, TensorShape};
 use crate::warp::Warp;
 
 /// Whether the op is executed by a whole warp.
 pub(super) fn of_warp(op: TensorOp) -> bool {
     use TensorOp::*;
-    matches!(op, Allocate { .. } | Free | Relinquish | Load(_) | Store(_))
+    matches!(op, Allocate { .. } | Free | Relinquish | Load(_) | Store(_) | Wait { .. })
 }
 
 /// Splits an address into lane and column.
@@ -67,6 +67,7 @@ pub(super) fn step(
             refused(0, block.tensor.free(address, count))?;
         }
         TensorOp::Relinquish => block.tensor.relinquished = true,
+        TensorOp::Wait { .. } => {}
         TensorOp::Load(moved) => load(warp, block, cx, op, moved)?,
         TensorOp::Store(moved) => store(warp, block, cx, op, moved)?,
         TensorOp::Copy(copy) => {
@@ -190,7 +191,7 @@ fn descriptor(
     (groups, chunks): (u64, u64),
 ) -> Result<Descriptor, Failure> {
     let descriptor = refused(lane, Descriptor::decode_tensor(bits, transposed))?;
-    let end = descriptor.chunks(groups, chunks).max().unwrap_or_default() + 16;
+    let end = descriptor.chunks(groups, chunks).into_iter().max().unwrap_or_default() + 16;
     if end > block.shared_bytes.into() {
         let size = block.shared_bytes;
         let text = format!(
@@ -278,7 +279,7 @@ pub(crate) fn reads(
     match which {
         TensorOp::Copy(copy) => {
             let (_, from) = decoded_copy(warp, block, cx, op, (copy, lane)).ok()?;
-            Some(from.chunks(u64::from(copy.rows) / 8, copy.chunks.into()).collect())
+            Some(from.chunks(u64::from(copy.rows) / 8, copy.chunks.into()))
         }
         TensorOp::Multiply(product) => {
             let Product { shape, a, b, .. } =
@@ -292,6 +293,86 @@ pub(crate) fn reads(
         }
         _ => None,
     }
+}
+
+/// Tensor memory that an MMA accesses, and whether it writes it: D, then A and the scales.
+fn regions(product: &Product, lane: usize) -> Result<Vec<(Region, bool)>, Failure> {
+    let shape = product.shape;
+    let (d_lane, first) = split(product.d);
+    let half = shape.m == 64;
+    if d_lane != 0 && !(half && d_lane == 16) {
+        return misuse(lane, format!("tcgen05.mma with D at tensor memory lane {d_lane}"));
+    }
+    let halves = if half { [d_lane == 0, d_lane != 0] } else { [true; 2] };
+    let mut regions = vec![(Region { first, count: shape.n as u32, halves }, true)];
+    if let Err(first) = product.a {
+        let count = (shape.k * shape.a.bits() / 32) as u32;
+        regions.push((Region { first, count, halves }, false));
+    }
+    if product.op.scales != 0 {
+        for (&address, rows) in product.scales.iter().zip([shape.m, shape.n]) {
+            let (at, first) = split(address);
+            if at != 0 {
+                return misuse(lane, format!("scales at tensor memory lane {at}"));
+            }
+            regions.push((Region::all(first, rows.div_ceil(32) as u32), false));
+        }
+    }
+    Ok(regions)
+}
+
+/// Tensor memory that an op of a lane reads, and what it writes; nothing if it is about to fail.
+pub(crate) fn touched(
+    warp: &Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    which: TensorOp,
+    lane: usize,
+) -> (Vec<Region>, Vec<Region>) {
+    let found = || -> Result<(Vec<Region>, Vec<Region>), Failure> {
+        match which {
+            TensorOp::Copy(copy) => {
+                let (to, _) = decoded_copy(warp, block, cx, op, (copy, lane))?;
+                Ok((Vec::new(), vec![Region::all(to, u32::from(copy.chunks) * 4)]))
+            }
+            TensorOp::Multiply(product) => {
+                let product = decoded_multiply(warp, block, cx, op, (product, lane))?;
+                let all = regions(&product, lane)?;
+                let reads = all.iter().filter(|(_, writes)| !writes || product.adds);
+                let writes = all.iter().filter(|(_, writes)| *writes);
+                Ok((reads.map(|of| of.0).collect(), writes.map(|of| of.0).collect()))
+            }
+            _ => Ok((Vec::new(), Vec::new())),
+        }
+    };
+    found().unwrap_or_default()
+}
+
+/// Cells that a warp loads or stores, and their region; `None` if it is about to fail.
+pub(crate) fn moved_cells(
+    warp: &Warp,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    moved: TensorMove,
+    load: bool,
+) -> Option<(Vec<(usize, usize)>, Region)> {
+    let words = usize::from(moved.words);
+    let (lane, first) = split(uniform(warp, cx, op, if load { words } else { 0 }).ok()?);
+    let pair = if moved.packed { 2 } else { 1 };
+    let mut cells = Vec::with_capacity(LANES * words);
+    for thread in 0..LANES {
+        for word in 0..words {
+            let (row, column) = place(moved, thread, word);
+            let at = |part: usize| (lane as usize + row, first as usize + column + part);
+            cells.extend((0..pair).map(at));
+        }
+    }
+    let end = cells.iter().map(|(_, column)| column + 1).max()? as u32;
+    let half = |half: usize| cells.iter().any(|(lane, _)| lane / 16 % 2 == half);
+    let halves = [half(0), half(1)];
+    let inside = cells.iter().all(|(lane, column)| *lane < TENSOR_LANES && *column < COLUMNS);
+    inside.then_some((cells, Region { first, count: end - first, halves }))
 }
 
 fn issue_copy(
@@ -319,27 +400,7 @@ fn issue_multiply(
     (lane, pc): (usize, u32),
 ) -> Result<(), Failure> {
     let product = decoded_multiply(warp, block, cx, op, (product, lane))?;
-    let shape = product.shape;
-    let (d_lane, first) = split(product.d);
-    let half = shape.m == 64;
-    if d_lane != 0 && !(half && d_lane == 16) {
-        return misuse(lane, format!("tcgen05.mma with D at tensor memory lane {d_lane}"));
-    }
-    let halves = if half { [d_lane == 0, d_lane != 0] } else { [true; 2] };
-    let mut regions = vec![(Region { first, count: shape.n as u32, halves }, true)];
-    if let Err(first) = product.a {
-        let count = (shape.k * shape.a.bits() / 32) as u32;
-        regions.push((Region { first, count, halves }, false));
-    }
-    if product.op.scales != 0 {
-        for (&address, rows) in product.scales.iter().zip([shape.m, shape.n]) {
-            let (at, first) = split(address);
-            if at != 0 {
-                return misuse(lane, format!("scales at tensor memory lane {at}"));
-            }
-            regions.push((Region::all(first, rows.div_ceil(32) as u32), false));
-        }
-    }
+    let regions = regions(&product, lane)?;
     for &(region, _) in &regions {
         refused(lane, block.tensor.check_allocated("tcgen05.mma", region))?;
     }

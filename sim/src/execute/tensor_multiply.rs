@@ -4,6 +4,7 @@
 //! each rounded to nearest. With scales the products of each part of K are added up, and their sum,
 //! scaled without rounding, is added to D.
 
+use crate::accuracy::Step;
 use crate::block_state::BlockState;
 use crate::context::Context;
 use crate::format::{Format, scale};
@@ -77,7 +78,7 @@ fn scale_at(block: &BlockState, product: &Product, index: usize, row: usize, par
 }
 
 #[inline(always)]
-fn floating(block: &mut BlockState, product: &Product) {
+fn floating(block: &mut BlockState, cx: &Context<'_>, product: &Product) {
     let shape = product.shape;
     let (a, b) = unpacked(block, product, Format::single);
     let negative = shape.negated[0] != shape.negated[1];
@@ -86,6 +87,7 @@ fn floating(block: &mut BlockState, product: &Product) {
     let (first_lane, first) = (product.d as usize >> 16, product.d as usize & 0xffff);
     let shrink = f32::from_bits((127 - u32::from(product.op.shift)) << 23);
     let mut sums = vec![0.0_f32; shape.n];
+    let step = cx.program.step(shape.a, span);
     for row in 0..shape.m {
         let lane = lane_of(shape.m, first_lane, row);
         for (column, sum) in sums.iter_mut().enumerate() {
@@ -94,13 +96,13 @@ fn floating(block: &mut BlockState, product: &Product) {
         }
         let own = &a[row * shape.k..][..shape.k];
         if product.op.scales == 0 {
-            accumulate(&mut sums, own, &b, negative);
+            accumulate(&mut sums, own, &b, negative, step);
         } else {
             for part in 0..parts {
                 let mut dots = vec![0.0_f32; shape.n];
                 let ks = part * span..(part + 1) * span;
                 let of_b = &b[ks.start * shape.n..ks.end * shape.n];
-                accumulate(&mut dots, &own[ks], of_b, negative);
+                accumulate(&mut dots, &own[ks], of_b, negative, step);
                 let of_row = scale_at(block, product, 0, row, part);
                 for (column, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
                     let scale = of_row * scale_at(block, product, 1, column, part);
@@ -120,7 +122,19 @@ fn floating(block: &mut BlockState, product: &Product) {
 
 /// Adds a row of products to a row of sums.
 #[inline(always)]
-fn accumulate(sums: &mut [f32], a: &[f32], b: &[f32], negative: bool) {
+fn accumulate(sums: &mut [f32], a: &[f32], b: &[f32], negative: bool, step: Option<Step>) {
+    if let Some(step) = step {
+        let columns = sums.len();
+        for (column, sum) in sums.iter_mut().enumerate() {
+            let product = |(k, a): (usize, &f32)| {
+                let product = f64::from(*a) * f64::from(b[k * columns + column]);
+                if negative { -product } else { product }
+            };
+            let products: Vec<f64> = a.iter().enumerate().map(product).collect();
+            *sum = step.add(*sum, &products);
+        }
+        return;
+    }
     for (a, b) in a.iter().zip(b.chunks_exact(sums.len())) {
         let a = if negative { -a } else { *a };
         for (sum, b) in sums.iter_mut().zip(b) {
@@ -150,11 +164,9 @@ leveled! {
     cx.has_v3 =>
     /// Executes an MMA.
     pub(super) fn multiply(block: &mut BlockState, cx: &Context<'_>, product: &Product) {
-        // Only the level depends on it.
-        let _ = cx;
         match product.shape.sum {
             Format::S32 => integral(block, product),
-            _ => floating(block, product),
+            _ => floating(block, cx, product),
         }
     }
 }

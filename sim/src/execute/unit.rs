@@ -1,8 +1,8 @@
 //! Dispatch of unit ops, and their operands.
 
 use super::{
-    Next, bulk, cluster, copy, fragments, matrix, mbarrier, multiply, print, registers, scaled,
-    tensor, tensor_map, warpgroup,
+    Next, bulk, cluster, copy, fragments, heap, matrix, mbarrier, multiply, print, registers,
+    scaled, sparse, tensor, tensor_map, warpgroup,
 };
 use crate::block_state::BlockState;
 use crate::context::Context;
@@ -47,9 +47,10 @@ pub(super) fn step(
             match unit {
                 Unit::LoadMatrix(moved) => matrix::load(warp, block, cx, op, moved)?,
                 Unit::StoreMatrix(moved) => matrix::store(warp, block, cx, op, moved)?,
-                Unit::Multiply(product) => match product.scale {
-                    Some(scale) => scaled::multiply(warp, cx, op, product, scale),
-                    None => multiply::multiply(warp, cx, op, product),
+                Unit::Multiply(product) => match (product.scale, product.sparsity) {
+                    (Some(scale), _) => scaled::multiply(warp, cx, op, product, scale),
+                    (_, Some(sparsity)) => sparse::multiply(warp, cx, op, product, sparsity)?,
+                    _ => multiply::multiply(warp, cx, op, product),
                 },
                 Unit::Fragments(product) => fragments::multiply(warp, cx, op, product),
                 Unit::WarpgroupMultiply(product) => {
@@ -91,6 +92,8 @@ pub(super) fn step(
             }
             tensor_map::copy(warp, block, cx, op, active)?;
         }
+        // The checks alone tell a map that was not acquired.
+        Unit::AcquireMap => {}
         Unit::MapAddress => cluster::map_address(warp, block, cx, op, active)?,
         Unit::AddressRank => cluster::address_rank(warp, block, cx, op, active),
         Unit::ClusterArrive { aligned, .. } => return cluster::arrive(warp, aligned, active),
@@ -104,6 +107,8 @@ pub(super) fn step(
             return registers::set(warp, block, op.imm as u32, (raises, assembled));
         }
         Unit::Print => print::print(warp, block, cx, op, active)?,
+        Unit::Allocate => heap::allocate(warp, cx, op, active),
+        Unit::Free => heap::free(warp, cx, op, active)?,
     }
     Ok(Next::Go)
 }

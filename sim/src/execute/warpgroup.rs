@@ -2,14 +2,15 @@
 //! until then, when its group is waited for.
 
 use super::Next;
-use super::multiply::{self, accumulate, slice};
+use super::tile::{
+    self, Slices, accumulate, accumulate_singles, column_at, packed, plus, singles, slice, unpacked,
+};
 use crate::block_state::BlockState;
 use crate::context::Context;
 use crate::descriptor::descriptors;
 use crate::failure::{Failure, misuse};
 use crate::format::Format;
-use crate::half::F16;
-use crate::lanes::{canonical, leveled};
+use crate::lanes::leveled;
 use crate::matrix_descriptor::Descriptor;
 use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
@@ -17,45 +18,41 @@ use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use crate::warpgroup::{InFlight, POISON, WARPS};
 
-/// Maximum K.
-const K_MAX: usize = 32;
+/// Eight rows of a matrix as stored: the words of both of their chunks along K. If it is MN-major,
+/// the words of eight K indices instead.
+type Stored = [[[u32; 4]; 8]; 2];
 
-type Slices<T> = multiply::Slices<T, K_MAX>;
-
-/// Eight rows in slices along K.
 #[inline(always)]
-fn slices<T: Copy>(
-    descriptor: &Descriptor,
-    shared: &[u32],
-    group: u64,
-    bits: usize,
-    zero: T,
-    value: impl Fn(u32) -> T,
-) -> Slices<T> {
-    let mut out = [[zero; 8]; K_MAX];
-    let read = |index: u64, chunk: u64| -> [u32; 4] {
-        let at = descriptor.address(group, index, chunk) as usize / 4;
-        [shared[at], shared[at + 1], shared[at + 2], shared[at + 3]]
-    };
-    for chunk in 0..2 {
-        let words: [[u32; 4]; 8] = std::array::from_fn(|index| read(index as u64, chunk));
-        let chunk = chunk as usize;
-        if descriptor.transposed {
-            for (index, words) in words.iter().enumerate() {
-                for (pair, word) in words.iter().enumerate() {
-                    out[8 * chunk + index][2 * pair] = value(*word);
-                    out[8 * chunk + index][2 * pair + 1] = value(word >> 16);
-                }
-            }
-            continue;
-        }
-        let per = 32 / bits;
-        for (k, out) in out[chunk * 4 * per..][..4 * per].iter_mut().enumerate() {
-            let (word, part) = (k / per, k % per);
-            *out = std::array::from_fn(|row| value(words[row][word] >> (part * bits)));
+fn stored(descriptor: &Descriptor, shared: &[u32], group: u64) -> Stored {
+    let mut out = [[[0; 4]; 8]; 2];
+    for (chunk, out) in (0..).zip(&mut out) {
+        for (index, out) in (0..).zip(out) {
+            let at = descriptor.address(group, index, chunk) as usize / 4;
+            out.copy_from_slice(&shared[at..at + 4]);
         }
     }
     out
+}
+
+/// Bits of slices of rows, or with `columns` in the order of a tile's columns.
+#[inline(always)]
+fn slices<const K: usize>(
+    out: &mut Slices<u32, K>,
+    stored: &Stored,
+    transposed: bool,
+    bits: usize,
+    columns: bool,
+) {
+    let per = 32 / bits;
+    for (k, slice) in out.iter_mut().enumerate() {
+        for (place, bits_of) in slice.iter_mut().enumerate() {
+            let index = if columns { column_at(place) } else { place };
+            *bits_of = match transposed {
+                true => stored[k / 8 % 2][k % 8][index / 2] >> (index % 2 * 16),
+                false => stored[k / (4 * per)][index][k / per % 4] >> (k % per * bits),
+            };
+        }
+    }
 }
 
 /// Takes the accumulator of a wgmma: pending in the same registers, or their values.
@@ -87,8 +84,8 @@ fn addend(
     Ok(words)
 }
 
-/// The rows of A of one warp: a word per register.
-struct Rows<'a> {
+/// A warp's share of a wgmma.
+struct Share<'a> {
     warp: &'a Warp,
     cx: &'a Context<'a>,
     shared: &'a [u32],
@@ -98,102 +95,130 @@ struct Rows<'a> {
     b: Descriptor,
 }
 
-impl Rows<'_> {
-    /// Both halves of the warp's rows of A.
+impl Share<'_> {
+    /// Bits of both halves of the warp's rows of A.
     #[inline(always)]
-    fn halves<T: Copy>(&self, zero: T, value: impl Fn(u32) -> T) -> [Slices<T>; 2] {
+    fn rows<const K: usize>(&self, out: &mut [Slices<u32, K>; 2]) {
         let bits = self.product.a.bits();
         if let Some(a) = self.a {
             let first = u64::from(self.warp.index % 4) * 2;
-            return [0, 1].map(|half| slices(&a, self.shared, first + half, bits, zero, &value));
+            for (group, out) in (first..).zip(out) {
+                slices(out, &stored(&a, self.shared, group), a.transposed, bits, false);
+            }
+            return;
         }
-        let mut out = [[[zero; 8]; K_MAX]; 2];
         for index in 0..4 {
             let words = self.warp.registers.word(&self.cx.program.constants, self.reads[index]);
-            slice(&mut out[index % 2], words, index / 2 * (128 / bits), bits, &value);
+            let first_k = index / 2 * (128 / bits);
+            slice(&mut out[index % 2], words, first_k, bits, false, std::convert::identity);
         }
-        out
+    }
+
+    /// Bits of eight columns of B.
+    #[inline(always)]
+    fn columns<const K: usize>(&self, group: u64, out: &mut Slices<u32, K>) {
+        let stored = stored(&self.b, self.shared, group);
+        slices(out, &stored, self.b.transposed, self.product.b.bits(), true);
     }
 
     #[inline(always)]
-    fn floating<const NARROW: bool>(&self, words: &mut [[u32; LANES]]) {
+    fn floating<const K: usize>(&self, words: &mut [[u32; LANES]]) {
         let WarpgroupMultiply { a, b, negated, .. } = self.product;
-        let sign = |value: f32, negated: bool| if negated { -value } else { value };
-        let halves = self.halves(0.0, |bits| sign(a.single(bits), negated[0]));
-        for group in 0..u64::from(self.product.n) / 8 {
-            let value = |bits| sign(b.single(bits), negated[1]);
-            let columns = slices(&self.b, self.shared, group, b.bits(), 0.0, value);
-            for (half, rows) in halves.iter().enumerate() {
-                let mut sums = [[0.0_f32; 8]; 8];
-                let at = group as usize * if NARROW { 2 } else { 4 };
-                for lane in 0..LANES {
-                    let (low, high) = match NARROW {
-                        true => {
-                            let word = words[at + half][lane];
-                            (F16(word as u16).to_f32(), F16((word >> 16) as u16).to_f32())
-                        }
-                        false => {
-                            let word = |part: usize| words[at + 2 * half + part][lane];
-                            (f32::from_bits(word(0)), f32::from_bits(word(1)))
-                        }
-                    };
-                    sums[lane / 4][lane % 4 * 2] = low;
-                    sums[lane / 4][lane % 4 * 2 + 1] = high;
+        let mut bits = [[[0; 8]; K]; 2];
+        self.rows(&mut bits);
+        let halves = [singles_of(&bits[0], a, negated[0]), singles_of(&bits[1], a, negated[0])];
+        let narrow = self.product.sum == Format::F16;
+        let step = self.cx.program.step(a, K);
+        // The accumulators of eight columns: those of each half in one register, or in two.
+        let per = if narrow { 1 } else { 2 };
+        for (group, words) in (0..).zip(words.chunks_exact_mut(2 * per)) {
+            self.columns(group, &mut bits[0]);
+            let columns = singles_of(&bits[0], b, negated[1]);
+            for (rows, words) in halves.iter().zip(words.chunks_exact_mut(per)) {
+                let mut sums = match narrow {
+                    true => unpacked(&words[0]),
+                    false => singles([&words[0], &words[1]]),
+                };
+                accumulate_singles(rows, &columns, K, &mut sums, step);
+                if narrow {
+                    words[0] = packed(&sums);
+                    continue;
                 }
-                accumulate(rows, &columns, self.product.k.into(), &mut sums, f32::mul_add);
-                for lane in 0..LANES {
-                    let sum = |part: usize| canonical(sums[lane / 4][lane % 4 * 2 + part]);
-                    if NARROW {
-                        let bits = |part: usize| u32::from(F16::from_f32(sum(part)).0);
-                        words[at + half][lane] = bits(0) | bits(1) << 16;
-                    } else {
-                        words[at + 2 * half][lane] = sum(0).to_bits();
-                        words[at + 2 * half + 1][lane] = sum(1).to_bits();
-                    }
+                for (odd, words) in words.iter_mut().enumerate() {
+                    *words = tile::words(&sums, odd);
                 }
             }
         }
     }
 
     #[inline(always)]
-    fn integral(&self, words: &mut [[u32; LANES]]) {
+    fn integral<const K: usize>(&self, words: &mut [[u32; LANES]]) {
         let WarpgroupMultiply { a, b, saturate, .. } = self.product;
-        let halves = self.halves(0, |bits| a.integer_value(bits));
-        for group in 0..u64::from(self.product.n) / 8 {
-            let value = |bits| b.integer_value(bits);
-            let columns = slices(&self.b, self.shared, group, b.bits(), 0, value);
-            for (half, rows) in halves.iter().enumerate() {
+        let mut bits = [[[0; 8]; K]; 2];
+        self.rows(&mut bits);
+        let halves = [integers_of(&bits[0], a), integers_of(&bits[1], a)];
+        for (group, words) in (0..).zip(words.chunks_exact_mut(4)) {
+            self.columns(group, &mut bits[0]);
+            let columns = integers_of(&bits[0], b);
+            for (rows, words) in halves.iter().zip(words.chunks_exact_mut(2)) {
                 let mut sums = [[0_i32; 8]; 8];
-                let k = self.product.k.into();
-                accumulate(rows, &columns, k, &mut sums, |a, b, sum| sum + a * b);
-                for part in 0..2 {
-                    let row = &mut words[group as usize * 4 + 2 * half + part];
-                    for (lane, word) in row.iter_mut().enumerate() {
-                        let (old, sum) = (*word as i32, sums[lane / 4][lane % 4 * 2 + part]);
-                        let new =
-                            if saturate { old.saturating_add(sum) } else { old.wrapping_add(sum) };
-                        *word = new as u32;
-                    }
+                accumulate(rows, &columns, K, &mut sums, |a, b, sum| sum + a * b);
+                for (odd, words) in words.iter_mut().enumerate() {
+                    *words = plus(words, &sums, odd, saturate);
                 }
             }
-        }
-    }
-
-    #[inline(always)]
-    fn add_to(&self, words: &mut [[u32; LANES]]) {
-        match self.product.sum {
-            Format::S32 => self.integral(words),
-            Format::F16 => self.floating::<true>(words),
-            _ => self.floating::<false>(words),
         }
     }
 }
 
-leveled! {
-    rows.cx.has_v3 =>
-    fn add(rows: &Rows<'_>, words: &mut [[u32; LANES]]) {
-        rows.add_to(words)
+/// Values of slices.
+#[inline(always)]
+fn singles_of<const K: usize>(
+    bits: &Slices<u32, K>,
+    format: Format,
+    negated: bool,
+) -> Slices<f32, K> {
+    let mut out = [[0.0; 8]; K];
+    for (out, bits) in out.iter_mut().zip(bits) {
+        for place in 0..8 {
+            let value = format.single(bits[place]);
+            out[place] = if negated { -value } else { value };
+        }
     }
+    out
+}
+
+/// Values of slices of integers.
+#[inline(always)]
+fn integers_of<const K: usize>(bits: &Slices<u32, K>, format: Format) -> Slices<i32, K> {
+    let mut out = [[0; 8]; K];
+    for (out, bits) in out.iter_mut().zip(bits) {
+        for place in 0..8 {
+            out[place] = format.integer_value(bits[place]);
+        }
+    }
+    out
+}
+
+/// Declares specialised functions for formats of A and B.
+macro_rules! products {
+    ($($name:ident = $of:ident::<$k:literal>($($field:ident: $value:expr),*);)*) => {$(
+        leveled! {
+            share.cx.has_v3 =>
+            fn $name(share: &Share<'_>, words: &mut [[u32; LANES]]) {
+                let product = WarpgroupMultiply { $($field: $value,)* ..share.product };
+                Share { product, ..*share }.$of::<$k>(words)
+            }
+        }
+    )*};
+}
+
+products! {
+    f16 = floating::<16>(a: Format::F16, b: Format::F16);
+    bf16 = floating::<16>(a: Format::Bf16, b: Format::Bf16);
+    tf32 = floating::<8>(a: Format::Tf32, b: Format::Tf32);
+    eight = floating::<32>();
+    integers = integral::<32>();
 }
 
 /// Issues a wgmma.
@@ -213,8 +238,14 @@ pub(super) fn multiply(
         _ => return misuse(0, "the lanes of a warp have different scale-d"),
     };
     let mut words = addend(warp, cx, writes, adds)?;
-    let rows = Rows { warp, cx, shared: &block.shared, product, reads, a, b };
-    add(&rows, &mut words);
+    let share = Share { warp, cx, shared: &block.shared, product, reads, a, b };
+    match product.a {
+        Format::F16 => f16(&share, &mut words),
+        Format::Bf16 => bf16(&share, &mut words),
+        Format::Tf32 => tf32(&share, &mut words),
+        format if format.integer() => integers(&share, &mut words),
+        _ => eight(&share, &mut words),
+    }
     for slot in writes {
         warp.registers.set_word(*slot, &[POISON; LANES], u32::MAX);
     }

@@ -6,9 +6,12 @@
 //! the error is at most 0.501 ulp, better than on hardware. Only correctly rounded operations are
 //! used, so the result is the same on every host. For sin and cos this holds up to 2^20; beyond,
 //! where PTX specifies nothing, argument reduction loses bits.
+//!
+//! With `Accuracy::Worst` they have the whole error that PTX documents instead.
 
 use super::float::canonical;
 use super::lane::lane_ops;
+use crate::accuracy::off;
 
 /// 2^x for |x| < 1100: power series of the fractional part with twelve terms, error below 2^-52.
 #[inline(always)]
@@ -38,11 +41,31 @@ fn exp2(x: f64) -> f64 {
     sum * f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
+/// A value from its exact one and the bits of its operand: rounded to nearest.
+#[inline(always)]
+pub(crate) fn nearest(exact: f64, _bits: u32) -> f32 {
+    exact as f32
+}
+
+/// A value with a relative error of 2^`power`.
+#[inline(always)]
+pub(crate) fn relative(power: f64) -> impl Fn(f64, u32) -> f32 {
+    let error = exp2(power);
+    move |exact, bits| off(exact, exact.abs() * error, bits)
+}
+
+/// A value with an absolute error of 2^`power`.
+#[inline(always)]
+pub(crate) fn absolute(power: f64) -> impl Fn(f64, u32) -> f32 {
+    let error = exp2(power);
+    move |exact, bits| off(exact, error, bits)
+}
+
 /// 2^x.
 #[inline(always)]
-pub(crate) fn ex2(x: f32) -> f32 {
+pub(crate) fn ex2(x: f32, rounded: impl Fn(f64, u32) -> f32) -> f32 {
     let bounded = f64::from(x).clamp(-300.0, 300.0);
-    canonical(if x.is_nan() { x } else { exp2(bounded) as f32 })
+    canonical(if x.is_nan() { x } else { rounded(exp2(bounded), x.to_bits()) })
 }
 
 /// Binary logarithm of a positive number.
@@ -64,9 +87,9 @@ fn log2(x: f64) -> f64 {
 
 /// Binary logarithm.
 #[inline(always)]
-fn lg2(x: f32) -> f32 {
+fn lg2(x: f32, rounded: impl Fn(f64, u32) -> f32) -> f32 {
     let positive = x > 0.0 && x < f32::INFINITY;
-    let regular = log2(f64::from(if positive { x } else { 1.0 })) as f32;
+    let regular = rounded(log2(f64::from(if positive { x } else { 1.0 })), x.to_bits());
     let edge = if x == 0.0 {
         f32::NEG_INFINITY
     } else if x > 0.0 {
@@ -79,12 +102,12 @@ fn lg2(x: f32) -> f32 {
 
 /// Sine or cosine of the reduced argument, by quadrant.
 #[inline(always)]
-fn sine(x: f32, quarter_turns: i32) -> f32 {
+fn sine(x: f32, quarter_turns: i32, rounded: impl Fn(f64, u32) -> f32) -> f32 {
     const ROUND: f64 = 6_755_399_441_055_744.0;
     // Pi / 2 in two parts, the first of 33 bits.
     const HIGH: f64 = 1.570_796_326_734_125_6;
     const LOW: f64 = 6.077_100_506_506_192e-11;
-    let finite = x.is_finite();
+    let (finite, bits) = (x.is_finite(), x.to_bits());
     let x = f64::from(if finite { x } else { 0.0 });
     let shifted = x * std::f64::consts::FRAC_2_PI + ROUND;
     let turns = shifted - ROUND;
@@ -118,12 +141,13 @@ fn sine(x: f32, quarter_turns: i32) -> f32 {
     let quadrant = (shifted.to_bits() as i32).wrapping_add(quarter_turns);
     let value = if quadrant & 1 == 0 { sine * rest } else { cosine };
     let signed = if quadrant & 2 == 0 { value } else { -value };
-    canonical(if finite { signed.clamp(-1.0, 1.0) as f32 } else { f32::NAN })
+    let bounded = rounded(signed.clamp(-1.0, 1.0), bits).clamp(-1.0, 1.0);
+    canonical(if finite { bounded } else { f32::NAN })
 }
 
 /// Hyperbolic tangent.
 #[inline(always)]
-pub(crate) fn tanh(x: f32) -> f32 {
+pub(crate) fn tanh(x: f32, rounded: impl Fn(f64, u32) -> f32) -> f32 {
     let magnitude = f64::from(x.abs()).min(20.0);
     let square = magnitude * magnitude;
     let power = exp2(2.0 * std::f64::consts::LOG2_E * magnitude);
@@ -131,20 +155,56 @@ pub(crate) fn tanh(x: f32) -> f32 {
     // Below 1/64 the difference cancels; three terms of the series have an error of 2^-40 there.
     let small = magnitude * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0)));
     let value = if magnitude < 1.0 / 64.0 { small } else { large };
-    canonical(if x.is_nan() { x } else { (value as f32).copysign(x) })
+    let value = rounded(value, x.to_bits()).clamp(0.0, 1.0);
+    canonical(if x.is_nan() { x } else { value.copysign(x) })
 }
 
 lane_ops! {
-    Ex2(a: f32) -> f32 = ex2(a);
-    Lg2(a: f32) -> f32 = lg2(a);
-    Sin(a: f32) -> f32 = sine(a, 0);
-    Cos(a: f32) -> f32 = sine(a, 1);
-    Tanh(a: f32) -> f32 = tanh(a);
+    Ex2(a: f32) -> f32 = ex2(a, nearest);
+    Lg2(a: f32) -> f32 = lg2(a, nearest);
+    Sin(a: f32) -> f32 = sine(a, 0, nearest);
+    Cos(a: f32) -> f32 = sine(a, 1, nearest);
+    Tanh(a: f32) -> f32 = tanh(a, nearest);
+    Ex2Worst(a: f32) -> f32 = ex2(a, |exact, bits| off_power(exact, bits, -22.0));
+    Lg2Worst(a: f32) -> f32 = lg2(a, logarithmic);
+    SinWorst(a: f32) -> f32 = sine(a, 0, off_sine);
+    CosWorst(a: f32) -> f32 = sine(a, 1, off_sine);
+    TanhWorst(a: f32) -> f32 = tanh(a, relative(-11.0));
+    RsqrtWorst(a: f32) -> f32 = canonical(relative(-22.9)(1.0 / f64::from(a).sqrt(), a.to_bits()));
+    RcpWorst(a: f32) -> f32 = canonical(relative(-23.0)(1.0 / f64::from(a), a.to_bits()));
+    SqrtWorst(a: f32) -> f32 = canonical(relative(-23.0)(f64::from(a).sqrt(), a.to_bits()));
+    DivWorst(a: f32, b: f32) -> f32 =
+        canonical(relative(-22.0)(f64::from(a) / f64::from(b), a.to_bits() ^ b.to_bits()));
     Rsqrt(a: f32) -> f32 = canonical((1.0 / f64::from(a).sqrt()) as f32);
     /// The low word of the result is zero, as `rcp.approx.ftz.f64` specifies.
     RcpHigh(a: f64) -> f64 = high_word(1.0 / flush(a));
     RsqrtHigh(a: f64) -> f64 = high_word(1.0 / flush(a).sqrt());
     RsqrtDouble(a: f64) -> f64 = 1.0 / a.sqrt();
+}
+
+/// A power of two with a relative error of 2^`power`. Those of integers are exact: NVIDIA's own
+/// libraries scale by them.
+#[inline(always)]
+pub(crate) fn off_power(exact: f64, bits: u32, power: f64) -> f32 {
+    match f32::from_bits(bits).fract() == 0.0 {
+        true => exact as f32,
+        false => relative(power)(exact, bits),
+    }
+}
+
+/// A sine or cosine off by 2^-20.9, but for that of zero, which is exact.
+#[inline(always)]
+fn off_sine(exact: f64, bits: u32) -> f32 {
+    match bits << 1 {
+        0 => exact as f32,
+        _ => absolute(-20.9)(exact, bits),
+    }
+}
+
+/// A logarithm off by 2^-22: absolute for operands in (1/2, 2), else relative.
+#[inline(always)]
+fn logarithmic(exact: f64, bits: u32) -> f32 {
+    off(exact, exact.abs().max(1.0) * exp2(-22.0), bits)
 }
 
 #[inline(always)]

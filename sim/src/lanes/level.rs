@@ -32,6 +32,7 @@ macro_rules! leveled {
             #[cfg(target_arch = "x86_64")]
             if $has_v3 {
                 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+                #[allow(unused_variables, reason = "some only say which level there is")]
                 fn v3 $(<const $n: $n_ty>)? ($($arg: $ty),*) $(-> $out)? $body
                 // SAFETY: the processor supports these instructions.
                 return unsafe { v3 $(::<$n>)? ($($arg),*) };

@@ -3,6 +3,7 @@
 //! Operations are defined for a single value; the packed form applies them to both halves. The
 //! immediate holds the flags below.
 
+use super::approx::{absolute, ex2, nearest, off_power, tanh};
 use super::float::{half_fma, half_max, half_min, half_relu, half_saturate};
 use super::lane::{LaneOp, lane_ops};
 use crate::half::Half;
@@ -46,8 +47,11 @@ half_functions! {
     HalfMax(a, b, _c, flags) = extremum(a, b, flags, half_max);
     HalfNeg(a, _b, _c, _flags) = H::from_bits(a.bits() ^ 0x8000);
     HalfAbs(a, _b, _c, _flags) = H::from_bits(a.bits() & 0x7fff);
-    HalfEx2(a, _b, _c, _flags) = H::nearest(super::approx::ex2(a.single()));
-    HalfTanh(a, _b, _c, _flags) = H::nearest(super::approx::tanh(a.single()));
+    HalfEx2(a, _b, _c, _flags) = H::nearest(ex2(a.single(), nearest));
+    HalfTanh(a, _b, _c, _flags) = H::nearest(tanh(a.single(), nearest));
+    HalfEx2Worst(a, _b, _c, _flags) =
+        H::nearest(ex2(a.single(), |exact, bits| off_power(exact, bits, H::EX2_ERROR)));
+    HalfTanhWorst(a, _b, _c, _flags) = H::nearest(tanh(a.single(), absolute(H::TANH_ERROR)));
 }
 
 #[inline(always)]

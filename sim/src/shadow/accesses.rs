@@ -5,6 +5,8 @@ use super::block::BlockShadow;
 use super::clocks::joined;
 use super::global::Global;
 use super::lanes::Lanes;
+use super::reads::Ending;
+use super::tensor::TensorRead;
 use crate::traits::Scope;
 
 /// An access of a warp to the shared memory of a rank.
@@ -67,6 +69,11 @@ impl BlockShadow {
         self.compare(access, true, out);
         for read in self.cluster.open.iter().filter(|read| read.rank == rank) {
             for lane in lanes.each() {
+                if let Ending::Tensor(TensorRead::Committed(end)) = &read.ending
+                    && self.clocks.ordered(end, by.warp, lane as u32)
+                {
+                    continue;
+                }
                 let start = lanes.offsets[lane];
                 if let Some(at) = read.meets(start..start + u64::from(lanes.bytes)) {
                     out.push(Conflict { lane, at, earlier: read.event, open: true });

@@ -3,7 +3,7 @@
 /// Numbers of the shared and local window.
 pub(crate) const SHARED: u64 = u64::MAX;
 pub(crate) const LOCAL: u64 = u64::MAX - 1;
-/// Number of a pending wgmma, which is not a memory area.
+/// Number of a pending wgmma or tcgen05.ld, which is not a memory area.
 pub(crate) const PRODUCT: u64 = u64::MAX - 2;
 
 /// First number of the shared memories of other ranks.

@@ -10,7 +10,7 @@
 use super::accesses::SharedAccess;
 use super::actor::{Actor, Clock, Conflict};
 use super::block::BlockShadow;
-use super::clocks::{Event, joined};
+use super::clocks::{Event, Known, joined};
 use super::cluster::key;
 use super::copies::{Group, InFlight, Issue, OpenStore};
 use super::lanes::one;
@@ -25,6 +25,23 @@ fn phase_key((rank, at): BarrierAddress, odd: bool) -> u64 {
     key(rank, at) | u64::from(odd)
 }
 
+/// Lanes of a mask, and those of which something is true.
+fn each(lanes: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| lanes >> lane & 1 != 0)
+}
+
+fn lanes_where(lanes: u32, of: impl Fn(usize) -> bool) -> u32 {
+    each(lanes).filter(|&lane| of(lane)).fold(0, |mask, lane| mask | 1 << lane)
+}
+
+/// The different values of lanes.
+fn different(values: &[u32; LANES], lanes: u32) -> Vec<u32> {
+    let mut out: Vec<u32> = each(lanes).map(|lane| values[lane]).collect();
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
 impl BlockShadow {
     /// Lanes issue copies; conflicts are appended to `out`.
     pub fn copy_issued(&mut self, by: Actor, issue: &Issue<'_>, out: &mut Vec<Conflict>) {
@@ -37,25 +54,22 @@ impl BlockShadow {
             Group::Barrier(_) => self.clocks.released(by.warp),
             _ => Rc::default(),
         };
-        let list = &mut self.warps[by.warp].copies.list;
-        list.extend(target.each().map(|lane| {
-            let (at, bytes) = (target.offsets[lane], target.bytes);
-            let (unset, before) = (unset.clone(), before.clone());
-            let source = sources.iter().find(|(of, _)| *of == lane).map(|(_, range)| *range);
-            let (pc, told) = (by.pc, None);
-            InFlight { lane, pc, rank, at, bytes, group, number, unset, source, told, before }
-        }));
+        let (pc, lanes, told) = (by.pc, *target, None);
+        let (unset, sources) = (unset.clone(), sources.clone());
+        let copy = InFlight { pc, rank, lanes, group, number, unset, sources, told, before };
+        self.warps[by.warp].copies.list.push(copy);
     }
 
     /// `cp.async.commit_group`
     pub fn copy_committed(&mut self, warp: usize, lanes: u32) {
         let copies = &mut self.warps[warp].copies;
-        for copy in copies.list.iter_mut().filter(|copy| lanes >> copy.lane & 1 != 0) {
-            if copy.group == Group::Open {
-                copy.group = Group::Committed(copies.committed[copy.lane]);
-            }
+        let committed = copies.committed;
+        for number in different(&committed, lanes) {
+            let now = lanes_where(lanes, |lane| committed[lane] == number);
+            let open = |copy: &InFlight| if copy.group == Group::Open { now } else { 0 };
+            copies.change(open, |copy| copy.group = Group::Committed(number));
         }
-        (0..LANES).filter(|lane| lanes >> lane & 1 != 0).for_each(|at| copies.committed[at] += 1);
+        each(lanes).for_each(|lane| copies.committed[lane] += 1);
     }
 
     /// `cp.async.wait_group`: all but the last `left` groups of each lane complete, which are
@@ -64,9 +78,9 @@ impl BlockShadow {
         let committed = self.warps[warp].copies.committed;
         self.finish(warp, |copy| match copy.group {
             Group::Committed(number) => {
-                lanes >> copy.lane & 1 != 0 && number + left < committed[copy.lane]
+                lanes_where(lanes & copy.lanes.active, |lane| number + left < committed[lane])
             }
-            Group::Open | Group::Barrier(_) => false,
+            Group::Open | Group::Barrier(_) => 0,
         })
     }
 
@@ -77,11 +91,12 @@ impl BlockShadow {
         barriers: impl Iterator<Item = (usize, BarrierAddress)>,
     ) {
         let before = self.clocks.released(warp);
-        let list = &mut self.warps[warp].copies.list;
+        let copies = &mut self.warps[warp].copies;
         for (lane, barrier) in barriers {
-            for copy in list.iter_mut().filter(|copy| copy.lane == lane && copy.told.is_none()) {
+            let untold = |copy: &InFlight| if copy.told.is_none() { 1 << lane } else { 0 };
+            copies.change(untold, |copy| {
                 (copy.told, copy.before) = (Some(barrier), before.clone());
-            }
+            });
         }
     }
 
@@ -104,10 +119,8 @@ impl BlockShadow {
 
     /// The copies of a lane that an mbarrier signals are complete, and it arrives.
     pub fn copy_arrived(&mut self, warp: usize, lane: usize, barrier: BarrierAddress, odd: bool) {
-        let list = &mut self.warps[warp].copies.list;
-        let told = |copy: &mut InFlight| copy.lane == lane && copy.told == Some(barrier);
-        let done: Vec<InFlight> = list.extract_if(.., told).collect();
-        for copy in done {
+        let told = |copy: &InFlight| if copy.told == Some(barrier) { 1 << lane } else { 0 };
+        for copy in self.warps[warp].copies.take(told) {
             self.complete(warp, &copy, barrier, odd);
         }
     }
@@ -115,9 +128,9 @@ impl BlockShadow {
     /// Records what a copy wrote, for those who wait for a phase of the mbarrier that signals it.
     fn complete(&mut self, warp: usize, copy: &InFlight, barrier: BarrierAddress, odd: bool) {
         let (clock, epoch, known) = self.clocks.completed(barrier, self.completions);
-        let (pc, rank, lanes) = (copy.pc, copy.rank, &copy.lanes());
+        let (pc, rank, lanes) = (copy.pc, copy.rank, &copy.lanes);
         if rank == self.rank {
-            let (block, lane) = (self.clocks.block, copy.lane as u32);
+            let (block, lane) = (self.clocks.block, copy.lane() as u32);
             let warp = warp as u32;
             self.shared.copied(lanes, Event { block, clock, warp, lane, many: false, epoch, pc });
         }
@@ -125,18 +138,21 @@ impl BlockShadow {
         let access = SharedAccess { rank, lanes, by, scope: Scope::Weak };
         self.compare(access, true, &mut Vec::new());
         self.unset(copy);
-        let known = joined(&known, &copy.before);
-        self.cluster.sync.publish(phase_key(barrier, odd), self.clocks.block, &known);
+        self.told(barrier, odd, &joined(&known, &copy.before));
+    }
+
+    /// Who waits for a phase of an mbarrier knows this as well.
+    pub(super) fn told(&mut self, barrier: BarrierAddress, odd: bool, known: &Rc<Known>) {
+        self.cluster.sync.publish(phase_key(barrier, odd), &self.clocks, known);
     }
 
     /// Completes copies that a warp waits for.
-    fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) -> Vec<InFlight> {
-        let list = &mut self.warps[warp].copies.list;
-        let done: Vec<InFlight> = list.extract_if(.., |copy| done(copy)).collect();
+    fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> u32) -> Vec<InFlight> {
+        let done = self.warps[warp].copies.take(done);
         for copy in &done {
             // Premature reads have been reported; subsequent ones conflict with this store.
             let by = Actor::weak(warp, copy.pc);
-            let (rank, lanes) = (copy.rank, &copy.lanes());
+            let (rank, lanes) = (copy.rank, &copy.lanes);
             let access = SharedAccess { rank, lanes, by, scope: Scope::Weak };
             self.store(access, &mut Vec::new());
             self.unset(copy);
@@ -162,10 +178,14 @@ impl BlockShadow {
         if copy.rank != self.rank {
             return;
         }
-        let own = copy.at..copy.at + u64::from(copy.bytes);
-        for &at in copy.unset.iter().filter(|at| own.contains(at)) {
-            self.shared.set_written(&one(copy.lane, at, 1), false);
-            self.unset_by.insert(at, copy.pc);
+        let (lanes, bytes) = (&copy.lanes, u64::from(copy.lanes.bytes));
+        for &at in copy.unset.iter() {
+            let own =
+                |&lane: &usize| (lanes.offsets[lane]..lanes.offsets[lane] + bytes).contains(&at);
+            if let Some(lane) = lanes.each().find(own) {
+                self.shared.set_written(&one(lane, at, 1), false);
+                self.unset_by.insert(at, copy.pc);
+            }
         }
     }
 
@@ -205,9 +225,10 @@ impl BlockShadow {
     pub fn copy_leaked(&self, warp: usize, lanes: u32) -> Option<InFlight> {
         let leaks = |copy: &&InFlight| {
             let told = copy.told.is_some() || matches!(copy.group, Group::Barrier(_));
-            lanes >> copy.lane & 1 != 0 && !told
+            lanes & copy.lanes.active != 0 && !told
         };
-        self.warps[warp].copies.list.iter().find(leaks).cloned()
+        let leaked = self.warps[warp].copies.list.iter().find(leaks)?;
+        Some(InFlight { lanes: leaked.lanes.only(leaked.lanes.active & lanes), ..leaked.clone() })
     }
 }
 
@@ -234,7 +255,7 @@ mod tests {
 
     fn issued(shadow: &mut BlockShadow, by: Actor, target: &Lanes, group: Group) -> Vec<Conflict> {
         let (number, unset, mut found) = (7, Rc::default(), Vec::new());
-        let issue = Issue { rank: 0, target, group, number, unset, sources: Vec::new() };
+        let issue = Issue { rank: 0, target, group, number, unset, sources: Rc::default() };
         shadow.copy_issued(by, &issue, &mut found);
         found
     }

@@ -1,14 +1,15 @@
 //! Shadow state of a block: clocks, shared memory, and the registers and local memory of its warps.
 
+use super::chunks::ChunkCache;
 use super::clocks::Clocks;
 use super::cluster::ClusterShadow;
 use super::copies::Copies;
 use super::global::StampCache;
 use super::lanes::one;
 use super::poison::Poison;
-use super::proxy::ProxyFences;
 use super::shared::SharedShadow;
 use super::sync::Fenced;
+use super::tensor::TensorShadow;
 use super::warpgroups::{ProductRegister, ProductRegisters, Warpgroup};
 use crate::checks::Checks;
 use crate::context::Context;
@@ -53,8 +54,9 @@ pub(crate) struct BlockShadow {
     /// The cluster's shadow while the block runs, otherwise an empty one.
     pub cluster: Box<ClusterShadow>,
     pub arrivals: Vec<Option<Arrival>>,
-    pub proxy: ProxyFences,
     pub warpgroups: Vec<Warpgroup>,
+    pub tensor: TensorShadow,
+    pub chunks: ChunkCache,
     /// Number of completions of copies that mbarriers signal.
     pub completions: u64,
     /// Bytes of shared memory to which an op copied what nobody wrote.
@@ -63,7 +65,12 @@ pub(crate) struct BlockShadow {
 
 impl BlockShadow {
     /// Creates the shadow of a block, if the launch has checks or counters.
-    pub fn new(linear: u64, rank: u32, warps: usize, cx: &Context<'_>) -> Option<Box<BlockShadow>> {
+    pub fn new(
+        linear: u64,
+        (cluster, rank): (u64, u32),
+        warps: usize,
+        cx: &Context<'_>,
+    ) -> Option<Box<BlockShadow>> {
         let Checks { uninitialised, .. } = cx.launch.checks;
         if cx.launch.checks == Checks::NONE && !cx.launch.counters {
             return None;
@@ -83,7 +90,7 @@ impl BlockShadow {
             ..WarpShadow::default()
         };
         let mut out = BlockShadow::empty(warps, shared);
-        out.clocks.block = linear as u32;
+        (out.clocks.block, out.clocks.cluster) = (linear as u32, cluster as u32);
         (out.rank, out.blocks) = (rank as usize, cx.cluster.iter().product());
         out.warps.extend((0..warps).map(|_| warp()));
         Some(Box::new(out))
@@ -99,8 +106,9 @@ impl BlockShadow {
             blocks: 1,
             cluster: Box::default(),
             arrivals: vec![None; 16],
-            proxy: ProxyFences::new(warps),
             warpgroups: (0..warps.div_ceil(WARPS)).map(|_| Warpgroup::default()).collect(),
+            tensor: TensorShadow::default(),
+            chunks: ChunkCache::default(),
             completions: 0,
             unset_by: HashMap::new(),
         }

@@ -8,8 +8,12 @@
 //! The writes of an asynchronous copy that an mbarrier signals are ordered before whoever waits for
 //! it, whatever else the issuing warp did: each mbarrier has a clock of its own, whose epochs are
 //! the completions that it was told of.
+//!
+//! What proxy fences cover is known like an epoch: for each proxy a warp has a clock, whose epoch
+//! is the warp's last one that a fence covered.
 
 use crate::mbarrier::BarrierAddress;
+use crate::traits::Proxy;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -70,6 +74,21 @@ impl Known {
         found.ok().map(|at| &*self.0[at].1)
     }
 
+    /// A copy in which proxies cover all that is known of the first clocks of each block.
+    fn covered(&self, count: usize, proxies: &[Proxy]) -> Known {
+        let raised = |(block, mine): &(u32, Rc<[u32]>)| {
+            let mut row = mine.to_vec();
+            let own = mine[..count.min(mine.len())].to_vec();
+            for proxy in proxies {
+                let mut covered = vec![0; (1 + *proxy as usize) * count];
+                covered.extend(&own);
+                raise(&mut row, &covered);
+            }
+            (*block, row.into())
+        };
+        Known(self.0.iter().map(raised).collect())
+    }
+
     /// A copy with a block's row raised to at least `row`.
     fn with(&self, block: u32, row: &[u32]) -> Known {
         let mut blocks = self.0.clone();
@@ -125,7 +144,7 @@ pub(crate) struct WarpClock {
     /// Current epoch.
     pub epoch: u32,
     /// Last known epoch of each warp of the block, for the warp itself the last known to all lanes;
-    /// then of each mbarrier.
+    /// then, for each proxy, of each warp the last that is covered; then of each mbarrier.
     row: Vec<u32>,
     /// Minimum over the warps: everything up to it is ordered, whichever warp did it.
     pub floor: u32,
@@ -144,6 +163,11 @@ impl WarpClock {
 
     fn step(&mut self) {
         self.epoch += 1;
+    }
+
+    /// Last known epoch of a warp of the block.
+    pub fn known_of(&self, warp: usize) -> u32 {
+        self.row[warp]
     }
 
     fn lower(&mut self) {
@@ -171,6 +195,8 @@ struct BarrierClock {
 #[derive(Debug)]
 pub(crate) struct Clocks {
     pub block: u32,
+    /// The cluster of the block.
+    pub cluster: u32,
     pub warps: Vec<WarpClock>,
     meetings: Vec<Meeting>,
     barriers: HashMap<BarrierAddress, BarrierClock>,
@@ -195,7 +221,7 @@ impl Clocks {
     pub fn new(block: u32, warps: usize) -> Clocks {
         let meetings = vec![Meeting::default(); BARRIERS];
         let warps = (0..warps).map(|_| WarpClock::new(warps)).collect();
-        Clocks { block, warps, meetings, barriers: HashMap::new() }
+        Clocks { block, cluster: block, warps, meetings, barriers: HashMap::new() }
     }
 
     /// Whether the epochs are exhausted.
@@ -222,6 +248,15 @@ impl Clocks {
         event.lane == lane && !event.many || me.lanes.as_deref().is_some_and(among)
     }
 
+    /// Whether an event is ordered before the current access of every lane of a warp, for certain.
+    pub fn ordered_for_all(&self, event: &Event, warp: usize) -> bool {
+        let me = &self.warps[warp];
+        match event.block == self.block {
+            true => epoch_of(&me.row, event.clock) >= event.epoch,
+            false => me.known.has(event),
+        }
+    }
+
     /// Whether every warp of the block is ordered after an event of the block.
     pub fn settled(&self, event: &Event) -> bool {
         self.warps.iter().all(|warp| epoch_of(&warp.row, event.clock) >= event.epoch)
@@ -230,7 +265,7 @@ impl Clocks {
     /// Clock and epoch of the writes of a completion that an mbarrier signals, and the knowledge of
     /// who waits for it. Completions are numbered.
     pub fn completed(&mut self, barrier: BarrierAddress, completion: u64) -> (u32, u32, Rc<Known>) {
-        let clock = (self.warps.len() + self.barriers.len()) as u32;
+        let clock = ((1 + Proxy::ALL.len()) * self.warps.len() + self.barriers.len()) as u32;
         let new = BarrierClock { clock, epoch: 0, completion: 0 };
         let held = self.barriers.entry(barrier).or_insert(new);
         if held.completion != completion || held.epoch == 0 {
@@ -299,11 +334,34 @@ impl Clocks {
         Rc::new(me.known.with(self.block, &row))
     }
 
-    /// Returns the warp's known epochs of its block and its own epoch, which ends.
-    pub fn fenced(&mut self, warp: usize) -> (Vec<u32>, u32) {
+    /// A warp executes fences of proxies, which cover all that it knows, and with `all` its lanes
+    /// what it did itself. Returns its epoch, which ends.
+    pub fn fenced(&mut self, warp: usize, all: bool, proxies: &[Proxy]) -> u32 {
+        let count = self.warps.len();
         let me = &mut self.warps[warp];
+        let mut covered = me.row[..count].to_vec();
+        if all {
+            covered[warp] = me.epoch;
+        }
+        for proxy in proxies {
+            let mut row = vec![0; (1 + *proxy as usize) * count];
+            row.extend(&covered);
+            raise(&mut me.row, &row);
+        }
+        if proxies.iter().any(|proxy| *proxy != Proxy::Shared) && !me.known.is_empty() {
+            me.known = Rc::new(me.known.covered(count, proxies));
+        }
         me.step();
-        (me.row.clone(), me.epoch - 1)
+        me.epoch - 1
+    }
+
+    /// Whether a warp knows of a fence of a proxy that covers an event.
+    pub fn covered(&self, warp: usize, proxy: Proxy, event: &Event) -> bool {
+        let clock = ((1 + proxy as usize) * self.warps.len()) as u32 + event.warp;
+        match event.block == self.block {
+            true => epoch_of(&self.warps[warp].row, clock) >= event.epoch,
+            false => self.warps[warp].known.has(&Event { clock, ..*event }),
+        }
     }
 
     /// Adds released knowledge to a warp's.

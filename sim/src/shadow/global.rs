@@ -7,7 +7,9 @@
 use super::actor::{Actor, Clock, Conflict};
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
+use super::plane::{APART, LINE, Plane};
 use crate::traits::Scope;
+use std::ops::Range;
 
 const STAMP: u32 = 32;
 /// Position of the lanes: five bits per byte of the word.
@@ -16,10 +18,12 @@ const SCOPE: u32 = 10;
 const BYTES: u32 = 6;
 const MANY: u64 = 1 << 5;
 
+/// The difference of the entries of two neighbouring lanes.
+const NEXT: u64 = (1 | (1 << 5) | (1 << 10) | (1 << 15)) << LANES;
+
 /// A lane, replicated for every byte.
 fn of_every_byte(lane: usize) -> u64 {
-    const EVERY: u64 = (1 | (1 << 5) | (1 << 10) | (1 << 15)) << LANES;
-    EVERY * lane as u64
+    NEXT * lane as u64
 }
 
 /// Lane of a byte of an entry.
@@ -31,6 +35,7 @@ fn lane_of(entry: u64, byte: u32) -> u32 {
 #[derive(Debug, Clone, Copy, Default)]
 struct Stamp {
     block: u32,
+    cluster: u32,
     clock: u32,
     warp: u32,
     epoch: u32,
@@ -47,9 +52,12 @@ struct Stamps(Vec<Stamp>);
 /// Entries of an allocation.
 #[derive(Debug)]
 struct Words {
-    writes: Vec<u64>,
-    reads: Vec<u64>,
-    later_reads: Vec<u64>,
+    /// Whether the launch has written any of them.
+    written: bool,
+    writes: Plane,
+    reads: Plane,
+    later_reads: Plane,
+    count: usize,
 }
 
 /// Shadow of global memory.
@@ -73,14 +81,15 @@ pub(crate) struct Global<'a> {
 impl Stamps {
     /// Stamp of a warp's current access.
     fn of(&mut self, clocks: &Clocks, by: Actor, cache: &mut StampCache) -> u32 {
-        let (block, warp, pc) = (clocks.block, by.warp as u32, by.pc);
+        let (block, cluster) = (clocks.block, clocks.cluster);
+        let (warp, pc) = (by.warp as u32, by.pc);
         let Clock { clock, epoch } = by.clock(clocks);
         if clock != warp {
-            return self.push(Stamp { block, clock, warp, epoch, pc });
+            return self.push(Stamp { block, cluster, clock, warp, epoch, pc });
         }
         let kept = &mut cache[pc as usize % 8];
         if (kept.0, kept.1) != (pc, epoch) {
-            *kept = (pc, epoch, self.push(Stamp { block, clock, warp, epoch, pc }));
+            *kept = (pc, epoch, self.push(Stamp { block, cluster, clock, warp, epoch, pc }));
         }
         kept.2
     }
@@ -99,9 +108,22 @@ impl Stamps {
 
     /// The event recorded for a byte of an entry.
     fn event(&self, entry: u64, byte: u32) -> Event {
-        let Stamp { block, clock, warp, epoch, pc } = self.0[(entry >> STAMP) as usize];
+        let Stamp { block, clock, warp, epoch, pc, .. } = self.0[(entry >> STAMP) as usize];
         let many = entry & MANY != 0;
         Event { block, clock, warp, lane: lane_of(entry, byte), many, epoch, pc }
+    }
+
+    /// Whether the entry of a line is none, or of an access that certainly is ordered before
+    /// another of the line.
+    fn precedes(&self, clocks: &Clocks, warp: usize, entry: u64, new: u64) -> bool {
+        if entry == 0 || entry == APART {
+            return entry == 0;
+        }
+        let event = self.event(entry, 0);
+        let own = event.block == clocks.block && event.clock as usize == warp;
+        // The lanes of both have the same words.
+        let alike = (entry ^ new) & ((1 << STAMP) - 1) == 0;
+        own && alike || clocks.ordered_for_all(&event, warp)
     }
 
     /// Compares an access with an earlier one of its word, byte by byte where lanes differ.
@@ -120,6 +142,7 @@ impl Stamps {
         let reaches = |entry: u64| match entry >> SCOPE & 3 {
             0 => false,
             1 => self.block(entry) == clocks.block,
+            2 => self.0[(entry >> STAMP) as usize].cluster == clocks.cluster,
             _ => true,
         };
         if reaches(entry) && reaches(new) {
@@ -149,17 +172,40 @@ impl GlobalShadow {
         lanes: &'a Lanes,
     ) -> impl Iterator<Item = (usize, u64, Event)> + 'a {
         let words = self.allocations.get(allocation).and_then(Option::as_ref);
+        let words = words.filter(|words| words.written);
         let each = words.into_iter().flat_map(move |words| {
             lanes.each().flat_map(move |lane| {
                 let (range, bytes) = lanes.words(lane);
-                range.map(move |word| (lane, word, words.writes[word] >> BYTES & 0xf & bytes))
+                range.map(move |word| (lane, word, words.write(word) >> BYTES & 0xf & bytes))
             })
         });
         each.filter(|(_, _, common)| *common != 0).map(move |(lane, word, common)| {
             let (entry, byte) =
-                (words.map_or(0, |words| words.writes[word]), common.trailing_zeros());
+                (words.map_or(0, |words| words.write(word)), common.trailing_zeros());
             (lane, word as u64 * 4 + u64::from(byte), self.stamps.event(entry, byte))
         })
+    }
+
+    /// Whether a word of an allocation was written.
+    pub fn wrote(&self, allocation: usize, word: usize) -> bool {
+        let words = self.allocations.get(allocation).and_then(Option::as_ref);
+        words.is_some_and(|words| words.writes.has(word))
+    }
+
+    /// Whether one accessed a word that the other wrote.
+    pub fn meets(&self, other: &GlobalShadow) -> bool {
+        let both = self.allocations.iter().zip(&other.allocations);
+        both.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()))
+            .any(|(a, b)| a.overwrites(b) || b.overwrites(a))
+    }
+
+    /// Forgets the accesses to words, which are a new block's.
+    pub fn forget(&mut self, allocation: usize, range: Range<usize>) {
+        if let Some(Some(words)) = self.allocations.get_mut(allocation) {
+            for plane in [&mut words.writes, &mut words.reads, &mut words.later_reads] {
+                range.clone().for_each(|word| _ = plane.take(word, NEXT));
+            }
+        }
     }
 
     /// Records an access; conflicts are appended to `out`.
@@ -176,30 +222,57 @@ impl GlobalShadow {
             self.allocations.resize_with(allocation + 1, || None);
         }
         let words = self.allocations[allocation].get_or_insert_with(|| Words::new(access.words));
+        words.written |= writes;
         let stamp = self.stamps.of(clocks, by, cache);
         let base = u64::from(stamp) << STAMP | (access.scope as u64) << SCOPE;
-        if lanes.run && words.fresh(lanes.run_words(), writes) {
-            let target = if writes { &mut words.writes } else { &mut words.reads };
-            let chunks = target[lanes.run_words()].chunks_exact_mut(lanes.lane_words());
-            for (lane, entries) in chunks.enumerate() {
-                entries.fill(base | 0xf << BYTES | of_every_byte(lane));
-            }
-            return;
-        }
         let stamps = &self.stamps;
         let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
+        let mut word_of = |words: &mut Words, word: usize, new: u64| {
+            if writes {
+                for entry in words.store(word, new) {
+                    stamps.check(clocks, by.warp, entry, (word, new), out);
+                }
+            } else {
+                stamps.check(clocks, by.warp, words.write(word), (word, new), out);
+                words.load(word, new | many, (stamps, clocks.block));
+            }
+        };
+        let whole = base | 0xf << BYTES;
+        // Words of neighbouring lanes, each of which has `per`.
+        let mut run_of = |run: Range<usize>, lane: usize, per: usize| {
+            let entry = |word: usize| whole | of_every_byte(lane + (word - run.start) / per);
+            let mut next = run.start;
+            while next < run.end {
+                let word = next;
+                next += 1;
+                if word.is_multiple_of(LINE) && word + LINE <= run.end {
+                    let (line, new) = (word / LINE, Plane::line_of(entry(word), per.min(LINE)));
+                    let ordered = |entry| stamps.precedes(clocks, by.warp, entry, new);
+                    let settled = match writes {
+                        true => words.store_line(line, new, ordered),
+                        false => words.load_line(line, new, ordered, (stamps, clocks.block)),
+                    };
+                    if settled {
+                        next = word + LINE;
+                        continue;
+                    }
+                }
+                word_of(words, word, entry(word));
+            }
+        };
+        let per = lanes.lane_words();
+        if lanes.step.is_some_and(|step| step != 0) {
+            lanes.groups().for_each(|first| run_of(lanes.group_words(first), first, per));
+            return;
+        }
+        if per > LINE && !lanes.uniform {
+            lanes.each().for_each(|lane| run_of(lanes.words(lane).0, lane, per));
+            return;
+        }
         for lane in lanes.each() {
             let (range, bytes) = lanes.words(lane);
-            let new = base | bytes << BYTES | of_every_byte(lane);
             for word in range {
-                if writes {
-                    for entry in words.store(word, new) {
-                        stamps.check(clocks, by.warp, entry, (word, new), out);
-                    }
-                } else {
-                    stamps.check(clocks, by.warp, words.writes[word], (word, new), out);
-                    words.load(word, new | many, (stamps, clocks.block));
-                }
+                word_of(words, word, base | bytes << BYTES | of_every_byte(lane));
             }
             if lanes.uniform && !writes {
                 break;
@@ -210,51 +283,111 @@ impl GlobalShadow {
 
 impl Words {
     fn new(count: usize) -> Words {
-        Words { writes: vec![0; count], reads: vec![0; count], later_reads: vec![0; count] }
+        let plane = || Plane::new(count);
+        let [writes, reads, later_reads] = std::array::from_fn(|_| plane());
+        Words { written: false, writes, reads, later_reads, count }
+    }
+
+    /// Whether a word that these entries have a write of has any among others. Later accesses
+    /// replace entries only of the same word.
+    fn overwrites(&self, other: &Words) -> bool {
+        let planes = [&other.writes, &other.reads, &other.later_reads];
+        let touched =
+            |word: usize| self.writes.has(word) && planes.into_iter().any(|plane| plane.has(word));
+        self.writes
+            .lines()
+            .filter(|line| self.writes.line(*line) != 0)
+            .filter(|line| planes.into_iter().any(|plane| plane.line(*line) != 0))
+            .any(|line| (line * LINE..self.count.min((line + 1) * LINE)).any(touched))
+    }
+
+    /// The last write of a word.
+    fn write(&self, word: usize) -> u64 {
+        self.writes.word(word, NEXT)
     }
 
     /// Records a read by a warp of `block`.
-    fn load(&mut self, word: usize, new: u64, (stamps, block): (&Stamps, u32)) {
-        let (first, later) = (&mut self.reads[word], &mut self.later_reads[word]);
-        let same = |entry: u64| entry >> STAMP == new >> STAMP;
-        if *first == 0 {
-            *first = new;
-        } else if same(*first) {
-            *first = merged(*first, new);
-        } else if *later == 0 {
-            *later = new;
-        } else if same(*later) {
-            *later = merged(*later, new);
-        } else {
-            let home = stamps.block(*first);
-            if block != home || stamps.block(*later) == home {
-                *later = new;
-            }
+    fn load(&mut self, word: usize, new: u64, home: (&Stamps, u32)) {
+        let (first, later) = (self.reads.word(word, NEXT), self.later_reads.word(word, NEXT));
+        let [now_first, now_later] = read(first, later, new, home, merged);
+        if now_first != first {
+            self.reads.set(word, NEXT, now_first);
+        }
+        if now_later != later {
+            self.later_reads.set(word, NEXT, now_later);
         }
     }
 
     /// Records a store, which replaces earlier entries; returns those.
     fn store(&mut self, word: usize, new: u64) -> [u64; 3] {
-        // Avoids writing to untouched zero pages.
-        let ended = |entries: &mut [u64]| match entries[word] {
-            0 => 0,
-            _ => std::mem::take(&mut entries[word]),
-        };
-        let reads = [ended(&mut self.reads), ended(&mut self.later_reads)];
-        let old = self.writes[word];
+        let reads = [self.reads.take(word, NEXT), self.later_reads.take(word, NEXT)];
+        let old = self.write(word);
         // Lanes that write different parts of a word are merged.
         let beside = old >> STAMP == new >> STAMP && old & new & 0xf << BYTES == 0;
-        self.writes[word] = if beside { merged(old, new) } else { new };
+        self.writes.set(word, NEXT, if beside { merged(old, new) } else { new });
         [old, reads[0], reads[1]]
     }
 
-    /// Whether the words have no entries that a load or store could conflict with.
-    fn fresh(&self, range: std::ops::Range<usize>, writes: bool) -> bool {
-        let clear = |entries: &[u64]| entries.iter().fold(0, |any, entry| any | entry) == 0;
-        clear(&self.writes[range.clone()])
-            && clear(&self.reads[range.clone()])
-            && (!writes || clear(&self.later_reads[range]))
+    /// Records a read of a line by the lanes of an access, if its words have one entry that is
+    /// `ordered` before it; returns whether it did.
+    fn load_line(
+        &mut self,
+        line: usize,
+        new: u64,
+        ordered: impl Fn(u64) -> bool,
+        home: (&Stamps, u32),
+    ) -> bool {
+        let (first, later) = (self.reads.line(line), self.later_reads.line(line));
+        if first == APART || later == APART || !ordered(self.writes.line(line)) {
+            return false;
+        }
+        let unequal = |old: u64, new: u64| if old == new { old } else { APART };
+        let [first, later] = read(first, later, new, home, unequal);
+        if first == APART || later == APART {
+            return false;
+        }
+        self.reads.set_line(line, first);
+        self.later_reads.set_line(line, later);
+        true
     }
+
+    /// The same of a store, which replaces earlier entries.
+    fn store_line(&mut self, line: usize, new: u64, ordered: impl Fn(u64) -> bool) -> bool {
+        let planes = [&self.writes, &self.reads, &self.later_reads];
+        if !planes.into_iter().all(|plane| ordered(plane.line(line))) {
+            return false;
+        }
+        self.writes.set_line(line, new);
+        self.reads.set_line(line, 0);
+        self.later_reads.set_line(line, 0);
+        true
+    }
+}
+
+/// The first and the later read after a read by a warp of `block`; `merged` is of two reads of one
+/// stamp.
+fn read(
+    first: u64,
+    later: u64,
+    new: u64,
+    (stamps, block): (&Stamps, u32),
+    merged: impl Fn(u64, u64) -> u64,
+) -> [u64; 2] {
+    let same = |entry: u64| entry >> STAMP == new >> STAMP;
+    if first == 0 {
+        return [new, later];
+    }
+    if same(first) {
+        return [merged(first, new), later];
+    }
+    if later == 0 {
+        return [first, new];
+    }
+    if same(later) {
+        return [first, merged(later, new)];
+    }
+    let home = stamps.block(first);
+    [first, if block != home || stamps.block(later) == home { new } else { later }]
 }
 
 /// Merges two accesses of one stamp; a byte accessed twice gets several lanes.

@@ -83,12 +83,6 @@ impl Lanes {
         (self.bytes == 4).then(|| self.each().map(word))
     }
 
-    /// Words of a run.
-    pub fn run_words(&self) -> std::ops::Range<usize> {
-        let first = self.offsets[0] as usize / 4;
-        first..first + LANES * self.lane_words()
-    }
-
     /// Words per lane, at least one.
     pub fn lane_words(&self) -> usize {
         (self.bytes as usize).div_ceil(4)
@@ -110,6 +104,12 @@ impl Lanes {
             before.is_none_or(|before| before < self.offsets[lane])
         });
         if rising {
+            return 0;
+        }
+        let (mut sorted, count) = (self.offsets, self.active.count_ones() as usize);
+        self.each().zip(&mut sorted).for_each(|(lane, offset)| *offset = self.offsets[lane]);
+        sorted[..count].sort_unstable();
+        if sorted[..count].windows(2).all(|pair| pair[0] != pair[1]) {
             return 0;
         }
         let repeats = self.each().filter(|&lane| self.first_alike(lane) != lane);

@@ -5,14 +5,16 @@ use super::actor::Actor;
 use super::block::BlockShadow;
 use super::clocks::Event;
 use super::lanes::one;
-use super::reads::{Ending, OpenRead, joined};
+use super::reads::{Ending, OpenRead, Sorted};
+use super::tensor::TensorRead;
+use crate::mbarrier::BarrierAddress;
 use crate::traits::Scope;
 use crate::warpgroup::WARPS;
 use std::ops::Range;
 
 impl BlockShadow {
-    /// An asynchronous read of ranges of the block's own shared memory starts.
-    pub fn read_begun(&mut self, by: Actor, lane: u32, ranges: Vec<Range<u64>>, ending: Ending) {
+    /// An asynchronous read of lists of ranges of the block's own shared memory starts.
+    pub fn read_begun(&mut self, by: Actor, lane: u32, ranges: Vec<Sorted>, ending: Ending) {
         let (block, warp) = (self.clocks.block, by.warp as u32);
         let epoch = self.clocks.warps[by.warp].epoch;
         let event = Event { block, clock: warp, warp, lane, many: false, epoch, pc: by.pc };
@@ -23,7 +25,7 @@ impl BlockShadow {
                 shadow.products_issued.push(issued);
             }
         }
-        let read = OpenRead { rank: self.rank, event, ending, ranges: joined(ranges) };
+        let read = OpenRead { rank: self.rank, event, ending, ranges };
         self.cluster.open.push(read);
     }
 
@@ -83,8 +85,42 @@ impl BlockShadow {
     pub fn bulk_waited(&mut self, warp: usize, lane: u32, committed: u32, left: u32) {
         self.end_reads(warp, |read| match read.ending {
             Ending::Bulk(number) => read.event.lane == lane && committed - number > left,
-            Ending::Product(_) => false,
+            Ending::Product(_) | Ending::Tensor(_) => false,
         });
+    }
+
+    /// A thread issues an MMA or copy on tensor memory, which reads ranges of shared memory. It
+    /// stands for earlier ones that read the same.
+    pub fn tensor_begun(&mut self, by: Actor, lane: u32, ranges: Sorted) {
+        let (block, warp) = (self.clocks.block, by.warp as u32);
+        self.cluster.open.retain(|read| {
+            let mine = (read.event.block, read.event.warp, read.event.lane) == (block, warp, lane);
+            !mine || !matches!(read.ending, Ending::Tensor(_)) || read.ranges != [ranges.clone()]
+        });
+        self.read_begun(by, lane, vec![ranges], Ending::Tensor(TensorRead::Issued));
+    }
+
+    /// A thread commits what it issued to the tensor core, which an mbarrier's phase tells of.
+    pub fn tensor_committed(
+        &mut self,
+        (warp, lane): (usize, u32),
+        barrier: BarrierAddress,
+        odd: bool,
+    ) {
+        self.completions += 1;
+        let (clock, epoch, known) = self.clocks.completed(barrier, self.completions);
+        let block = self.clocks.block;
+        for read in &mut self.cluster.open {
+            let mine = (read.event.block, read.event.warp, read.event.lane);
+            if read.ending == Ending::Tensor(TensorRead::Issued)
+                && mine == (block, warp as u32, lane)
+            {
+                let end = Event { clock, epoch, ..read.event };
+                read.ending = Ending::Tensor(TensorRead::Committed(end));
+            }
+        }
+        let told = self.tensor.tell(&known);
+        self.told(barrier, odd, &told);
     }
 
     fn end_reads(&mut self, warp: usize, over: impl Fn(&OpenRead) -> bool) {
@@ -96,12 +132,24 @@ impl BlockShadow {
         self.cluster.open = left;
         for read in ended {
             let by = Actor::weak(warp, read.event.pc);
-            for range in read.ranges {
-                let lanes = one(read.event.lane as usize, range.start, range.end - range.start);
+            let lane = read.event.lane as usize;
+            for &Range { start, end } in read.ranges.iter().flat_map(|list| &**list) {
+                let whole = start % 4 == 0 && end % 4 == 0;
+                if whole {
+                    let words = start as usize / 4..end as usize / 4;
+                    self.shared.reread(&self.clocks, words, by, lane);
+                }
+                if whole && self.blocks == 1 {
+                    continue;
+                }
+                let lanes = one(lane, start, end - start);
                 // Conflicting writes have been reported already.
-                let access =
-                    SharedAccess { rank: self.rank, lanes: &lanes, by, scope: Scope::Weak };
-                self.load(access, &mut Vec::new());
+                let (rank, scope, out) = (self.rank, Scope::Weak, &mut Vec::new());
+                let access = SharedAccess { rank, lanes: &lanes, by, scope };
+                match whole {
+                    true => self.compare(access, false, out),
+                    false => self.load(access, out),
+                }
             }
         }
     }

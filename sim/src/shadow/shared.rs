@@ -1,29 +1,17 @@
 //! Shadow of a block's shared memory: the last writer of each word, the readers since, and the
 //! initialised bytes.
-//!
-//! An entry has 64 bits: the epoch, the op, the thread, whether the access was strong, the bytes,
-//! and four further bits: the bytes ever written, or whether several lanes read. A word whose bytes
-//! were last accessed by different threads, or in different epochs, has an entry without bytes, of
-//! the last of these epochs; its four entries are apart. A word that an asynchronous copy wrote has
-//! an entry of no epoch, with the number of the copy in place of op and thread.
 
 use super::actor::{Actor, Conflict};
-use super::clocks::{Clocks, EPOCH_MAX, Event};
+use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
+use super::rows::{
+    self, ALL_BYTES, BYTES, COPIED, EPOCH, LANES, Limit, MANY, PC, STRONG, THREAD, THREADS, WARP,
+    read,
+};
 use crate::groups::{GROUP, GROUPS, Groups};
+use crate::lanes::has_v3;
 use std::collections::HashMap;
-
-const EPOCH: u32 = 38;
-const PC: u32 = 19;
-const THREAD: u32 = 9;
-const STRONG: u64 = 1 << 8;
-const BYTES: u32 = 4;
-const MANY: u64 = 1;
-const LANES: u64 = 32;
-const THREADS: u64 = 0x3ff << THREAD;
-const ALL_BYTES: u64 = 0xf << BYTES;
-/// Epoch of an entry of an asynchronous copy: later than any.
-const COPIED: u64 = EPOCH_MAX as u64 + 1;
+use std::ops::Range;
 
 /// Shadow of a block's shared memory.
 #[derive(Debug, Default)]
@@ -31,6 +19,8 @@ pub(crate) struct SharedShadow {
     writes: Vec<u64>,
     /// Last read by each warp, one plane of words per warp.
     reads: Vec<u64>,
+    /// Epoch of the last read of each warp.
+    latest: Vec<u32>,
     /// Up to four entries of each divided word, by source and word. A source is the writes, 0, or
     /// the reads of a warp, from 1 on.
     divided: HashMap<(usize, usize), [u64; 4]>,
@@ -38,21 +28,7 @@ pub(crate) struct SharedShadow {
     copies: Vec<Event>,
     /// The last copy's entry that each warp was found to be ordered after.
     seen: Vec<u64>,
-}
-
-/// Entries that a warp is ordered after for certain: up to an epoch, and those of one copy.
-#[derive(Debug, Clone, Copy)]
-struct Limit {
-    last: u64,
-    seen: u64,
-}
-
-impl Limit {
-    /// The highest bit tells whether an entry is beyond.
-    #[inline(always)]
-    fn beyond(self, entry: u64) -> u64 {
-        self.last.wrapping_sub(entry) & u64::from(entry != self.seen) << 63
-    }
+    has_v3: bool,
 }
 
 fn event(entry: u64, block: u32, many: bool) -> Event {
@@ -69,10 +45,19 @@ fn event(entry: u64, block: u32, many: bool) -> Event {
     }
 }
 
+/// What an entry stands for, given the writes of asynchronous copies.
+fn event_of(copies: &[Event], entry: u64, block: u32, many: bool) -> Event {
+    match entry >> EPOCH {
+        COPIED => copies[(entry >> THREAD) as usize & ((1 << (EPOCH - THREAD)) - 1)],
+        _ => event(entry, block, many),
+    }
+}
+
 impl SharedShadow {
     pub fn new(words: usize, warps: usize) -> SharedShadow {
         let (writes, reads) = (vec![0; words], vec![0; words * warps]);
-        SharedShadow { writes, reads, seen: vec![0; warps], ..SharedShadow::default() }
+        let (latest, seen, has_v3) = (vec![0; warps], vec![0; warps], has_v3());
+        SharedShadow { writes, reads, latest, seen, has_v3, ..SharedShadow::default() }
     }
 
     /// Number of words of the block's shared memory.
@@ -97,15 +82,12 @@ impl SharedShadow {
     }
 
     /// Whether no entry is beyond a limit.
-    fn known(entries: &[u64], limit: Limit) -> bool {
-        entries.iter().fold(0, |beyond, entry| beyond | limit.beyond(*entry)) >> 63 == 0
+    fn known(&self, entries: &[u64], limit: Limit) -> bool {
+        rows::known(self.has_v3, entries, limit)
     }
 
     fn event(&self, entry: u64, block: u32, many: bool) -> Event {
-        match entry >> EPOCH {
-            COPIED => self.copies[(entry >> THREAD) as usize & ((1 << (EPOCH - THREAD)) - 1)],
-            _ => event(entry, block, many),
-        }
+        event_of(&self.copies, entry, block, many)
     }
 
     /// Records what an asynchronous copy wrote: whole words.
@@ -248,6 +230,7 @@ impl SharedShadow {
         }
         let limit = self.limit(clocks, by.warp);
         let plane = self.plane(by.warp);
+        self.latest[by.warp] = clocks.warps[by.warp].epoch;
         let (writes, new) = (&self.writes[..], Self::entry(clocks, by, 0, 0xf));
         let reads = &mut self.reads[plane..][..writes.len()];
         let of = |lane: usize| new + ((lane as u64) << THREAD);
@@ -276,6 +259,51 @@ impl SharedShadow {
         true
     }
 
+    /// Whether what wrote chunks of 16 bytes is certainly ordered before a warp's access and, as
+    /// `visible` says of the writes of a warp up to an epoch, visible to the async proxy.
+    pub fn visible(
+        &mut self,
+        clocks: &Clocks,
+        starts: &[u64],
+        warp: usize,
+        visible: impl Fn(&Event) -> bool,
+    ) -> bool {
+        const WHOLE: u64 = ALL_BYTES | 0xf;
+        let limit = self.limit(clocks, warp);
+        // The last entry, and the last epoch and warp that were found in order; neighbours mostly
+        // have one writer.
+        let (mut last, mut writer) = (0, 0);
+        starts.iter().all(|start| {
+            let first = *start as usize / 4;
+            self.writes[first..first + 4].iter().all(|&entry| {
+                if entry == last {
+                    return true;
+                }
+                last = entry;
+                let copied = entry >> EPOCH == COPIED;
+                let of = if copied { entry } else { entry & (WARP | !((1 << EPOCH) - 1)) };
+                if entry & WHOLE != WHOLE
+                    || of != writer && {
+                        let event = self.event(entry, clocks.block, false);
+                        let ordered = copied && clocks.ordered(&event, warp, 0);
+                        !(ordered || limit.beyond(entry) >> 63 == 0) || !visible(&event)
+                    }
+                {
+                    return false;
+                }
+                writer = of;
+                true
+            })
+        })
+    }
+
+    /// Records a read of whole words by a lane, without comparing it with the writes.
+    pub fn reread(&mut self, clocks: &Clocks, words: Range<usize>, by: Actor, lane: usize) {
+        let (plane, new) = (self.plane(by.warp), Self::entry(clocks, by, lane, 0xf));
+        self.latest[by.warp] = clocks.warps[by.warp].epoch;
+        rows::reread(self.has_v3, &mut self.reads[plane + words.start..plane + words.end], new);
+    }
+
     /// Whether ranges of `COUNT` words were written as a whole before `limit`.
     #[inline(always)]
     fn settled<const COUNT: usize>(writes: &[u64], firsts: [usize; GROUPS], limit: Limit) -> bool {
@@ -294,12 +322,13 @@ impl SharedShadow {
     pub fn load(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
         let limit = self.limit(clocks, by.warp);
         let plane = self.plane(by.warp);
+        self.latest[by.warp] = clocks.warps[by.warp].epoch;
         if let Some(step) = lanes.step.filter(|_| !lanes.uniform) {
             for first in lanes.groups() {
                 let words = lanes.group_words(first);
-                if !Self::known(&self.writes[words.clone()], limit) {
+                if !self.known(&self.writes[words.clone()], limit) {
                     let group = first..first + GROUP;
-                    group.for_each(|lane| self.check(clocks, lanes, by, lane, 0..1, out));
+                    group.for_each(|lane| self.check(clocks, lanes, by, lane, 0, out));
                 }
                 let reads = &mut self.reads[plane + words.start..plane + words.end];
                 let new = Self::entry(clocks, by, first, 0xf);
@@ -315,13 +344,16 @@ impl SharedShadow {
             }
             return;
         }
-        if self.load_single(clocks, lanes, by, limit) {
-            return;
+        let whole = lanes.bytes.is_multiple_of(4) && !lanes.uniform;
+        if whole && rows::known_lanes(self.has_v3, &self.writes, lanes, limit) {
+            let first = Self::entry(clocks, by, 0, 0xf);
+            let reads = &mut self.reads[plane..][..self.writes.len()];
+            return rows::reread_lanes(self.has_v3, reads, lanes, first);
         }
         for lane in lanes.each() {
             let (words, bytes) = lanes.words(lane);
-            if !Self::known(&self.writes[words.clone()], limit) {
-                self.check(clocks, lanes, by, lane, 0..1, out);
+            if !self.known(&self.writes[words.clone()], limit) {
+                self.check(clocks, lanes, by, lane, 0, out);
             }
             let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
             let new = Self::entry(clocks, by, lane, bytes) | many;
@@ -338,34 +370,15 @@ impl SharedShadow {
         }
     }
 
-    /// Records a load of one word per lane if no conflict is possible; returns whether it did.
-    fn load_single(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, limit: Limit) -> bool {
-        let Some(words) = lanes.single_words().filter(|_| !lanes.uniform) else { return false };
-        let first = Self::entry(clocks, by, 0, 0xf);
-        let (writes, plane) = (&self.writes[..], self.plane(by.warp));
-        let reads = &mut self.reads[plane..][..writes.len()];
-        let mut beyond = 0;
-        // On failure the caller repeats this.
-        for (lane, word) in words {
-            beyond |= limit.beyond(writes[word]);
-            reads[word] = read(reads[word], first + ((lane as u64) << THREAD));
-        }
-        beyond >> 63 == 0
-    }
-
     /// Records a store or atomic; conflicts with earlier accesses are appended to `out`.
     pub fn store(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
-        let limit = self.limit(clocks, by.warp);
-        let planes = clocks.warps.len();
-        let clean = |shadow: &SharedShadow, words: std::ops::Range<usize>| {
-            Self::known(&shadow.writes[words.clone()], limit)
-                && (0..planes).all(|warp| {
-                    let at = shadow.plane(warp);
-                    Self::known(&shadow.reads[at + words.start..at + words.end], limit)
-                })
-        };
+        let sources = clocks.warps.len() + 1;
         let apart = lanes.step.is_some_and(|step| step != 0);
-        if apart && lanes.groups().all(|first| clean(self, lanes.group_words(first))) {
+        let clean = |first| {
+            let words = lanes.group_words(first);
+            (0..sources).all(|source| self.settled_source(clocks, by.warp, source, words.clone()))
+        };
+        if apart && lanes.groups().all(clean) {
             for first in lanes.groups() {
                 let entries =
                     self.writes[lanes.group_words(first)].chunks_exact_mut(lanes.lane_words());
@@ -375,10 +388,27 @@ impl SharedShadow {
             }
             return;
         }
+        let whole = lanes.bytes.is_multiple_of(4);
+        if whole
+            && (0..sources).all(|source| {
+                let source = self.source(clocks, by.warp, source);
+                source.is_none_or(|(entries, limit)| {
+                    rows::known_lanes(self.has_v3, entries, lanes, limit)
+                })
+            })
+        {
+            for lane in lanes.each() {
+                let new = Self::entry(clocks, by, lane, 0xf) | 0xf;
+                self.writes[lanes.words(lane).0].fill(new);
+            }
+            return;
+        }
         for lane in lanes.each() {
             let (words, bytes) = lanes.words(lane);
-            if !clean(self, words.clone()) {
-                self.check(clocks, lanes, by, lane, 0..planes + 1, out);
+            for source in 0..sources {
+                if !self.settled_source(clocks, by.warp, source, words.clone()) {
+                    self.check(clocks, lanes, by, lane, source, out);
+                }
             }
             let new = Self::entry(clocks, by, lane, bytes) | bytes;
             if bytes != 0xf {
@@ -391,46 +421,62 @@ impl SharedShadow {
         }
     }
 
-    /// Compares a lane with earlier accesses to its words: 0 is the write, from 1 on the reads of
-    /// each warp.
+    /// The accesses of a source, and which of them a warp is ordered after for certain; `None` if
+    /// it is after all.
+    fn source(&self, clocks: &Clocks, warp: usize, source: usize) -> Option<(&[u64], Limit)> {
+        let Some(reader) = source.checked_sub(1) else {
+            return Some((&self.writes, self.limit(clocks, warp)));
+        };
+        let last = clocks.warps[warp].known_of(reader);
+        let limit = Limit { last: ((u64::from(last) + 1) << EPOCH) - 1, seen: 0 };
+        let reads = &self.reads[self.plane(reader)..][..self.writes.len()];
+        (self.latest[reader] > last).then_some((reads, limit))
+    }
+
+    /// Whether a warp is ordered after all accesses of a source to some words, for certain.
+    fn settled_source(
+        &self,
+        clocks: &Clocks,
+        warp: usize,
+        source: usize,
+        words: Range<usize>,
+    ) -> bool {
+        let source = self.source(clocks, warp, source);
+        source.is_none_or(|(entries, limit)| self.known(&entries[words], limit))
+    }
+
+    /// Compares a lane with earlier accesses of a source to its words: 0 is the write, from 1 on
+    /// the reads of each warp.
     fn check(
         &mut self,
         clocks: &Clocks,
         lanes: &Lanes,
         by: Actor,
         lane: usize,
-        against: std::ops::Range<usize>,
+        source: usize,
         out: &mut Vec<Conflict>,
     ) {
         let (words, bytes) = lanes.words(lane);
+        // The last entry that the lane is ordered after.
+        let mut last = 0;
         for word in words {
-            for source in against.clone() {
-                for entry in self.entries(source, word) {
-                    let common = entry >> BYTES & bytes;
-                    if common == 0 || by.strong && entry & STRONG != 0 {
-                        continue;
-                    }
-                    let many = source != 0 && entry & MANY != 0;
-                    let earlier = self.event(entry, clocks.block, many);
-                    if !clocks.ordered(&earlier, by.warp, lane as u32) {
-                        let at = word as u64 * 4 + u64::from(common.trailing_zeros());
-                        out.push(Conflict { lane, at, earlier, open: false });
-                    } else if entry >> EPOCH == COPIED {
-                        self.seen[by.warp] = entry;
-                    }
+            for entry in self.entries(source, word) {
+                let common = entry >> BYTES & bytes;
+                if entry == last || common == 0 || by.strong && entry & STRONG != 0 {
+                    continue;
+                }
+                let many = source != 0 && entry & MANY != 0;
+                let earlier = self.event(entry, clocks.block, many);
+                if !clocks.ordered(&earlier, by.warp, lane as u32) {
+                    let at = word as u64 * 4 + u64::from(common.trailing_zeros());
+                    out.push(Conflict { lane, at, earlier, open: false });
+                    continue;
+                }
+                last = entry;
+                if entry >> EPOCH == COPIED {
+                    self.seen[by.warp] = entry;
                 }
             }
         }
     }
-}
-
-/// Merges a read with an earlier one of the same warp, if the epochs are equal.
-#[inline(always)]
-fn read(old: u64, new: u64) -> u64 {
-    if old >> EPOCH != new >> EPOCH {
-        return new;
-    }
-    let many = if old & THREADS == new & THREADS { old & MANY } else { MANY };
-    let strong = old & new & STRONG;
-    (new & !STRONG) | strong | old & ALL_BYTES | many
 }

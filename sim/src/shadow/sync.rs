@@ -25,17 +25,32 @@ pub(crate) enum Touch {
 struct Cell {
     /// At device scope.
     wide: Rc<Known>,
-    /// At block scope.
-    near: Vec<(u32, Rc<Known>)>,
+    /// At narrower scopes, for the threads of a block or cluster.
+    near: Vec<(Place, Rc<Known>)>,
     /// Strong writes without a release: the last of each warp, as epoch and op.
     loose: HashMap<(u32, u32), (u32, u32)>,
 }
 
+/// Threads within a scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Block(u32),
+    Cluster(u32),
+}
+
+/// The block of these clocks, and with a wider scope its cluster.
+fn places(clocks: &Clocks, scope: Scope) -> [Option<Place>; 2] {
+    let cluster = (scope >= Scope::Cluster).then_some(Place::Cluster(clocks.cluster));
+    [Some(Place::Block(clocks.block)), cluster]
+}
+
 impl Cell {
-    fn receive(&mut self, block: u32, scope: Scope, given: &Rc<Known>) {
-        match self.near.iter_mut().find(|(of, _)| *of == block) {
-            Some((_, known)) => *known = joined(known, given),
-            None => self.near.push((block, given.clone())),
+    fn receive(&mut self, clocks: &Clocks, scope: Scope, given: &Rc<Known>) {
+        for place in places(clocks, scope).into_iter().flatten() {
+            match self.near.iter_mut().find(|(of, _)| *of == place) {
+                Some((_, known)) => *known = joined(known, given),
+                None => self.near.push((place, given.clone())),
+            }
         }
         if scope == Scope::Device {
             self.wide = joined(&self.wide, given);
@@ -125,9 +140,11 @@ impl Sync {
         }
         let cell = self.cells.entry(key).or_default();
         if touch != Touch::Write && !order.silent {
-            let near = cell.near.iter().find(|&&(of, _)| of == block).map(|(_, known)| known);
+            let own = places(clocks, order.scope);
+            let near = cell.near.iter().filter(|(of, _)| own.contains(&Some(*of)));
+            let near = near.map(|(_, known)| known);
             let wide = (order.scope == Scope::Device).then_some(&cell.wide);
-            for known in near.into_iter().chain(wide).filter(|known| !known.is_empty()) {
+            for known in near.chain(wide).filter(|known| !known.is_empty()) {
                 if order.acquires {
                     clocks.acquire(warp, known);
                 } else if !fenced.after.iter().any(|held| Rc::ptr_eq(held, known)) {
@@ -152,12 +169,12 @@ impl Sync {
                 return;
             }
         };
-        cell.receive(block, scope, &given);
+        cell.receive(clocks, scope, &given);
     }
 
     /// Adds to what is released at an address, for the whole device.
-    pub fn publish(&mut self, key: u64, block: u32, given: &Rc<Known>) {
-        self.cells.entry(key).or_default().receive(block, Scope::Device, given);
+    pub fn publish(&mut self, key: u64, clocks: &Clocks, given: &Rc<Known>) {
+        self.cells.entry(key).or_default().receive(clocks, Scope::Device, given);
     }
 
     /// What a warp lacks to be ordered after an event of another block. `fenced` are the states of

@@ -1,26 +1,20 @@
 //! Checks of TMA copies: their writes to shared memory, and their reads until they are waited for.
-//!
-//! TMA copies and wgmma access memory through the async proxy. A thread's stores are visible to it
-//! after a `fence.proxy.async`, by the thread itself or by one that the store is ordered before.
 
 use super::Watch;
-use super::copies::{Moved, global_parts};
+use super::copies::global_parts;
 use super::mbarriers::Lane;
 use super::memory::Scene;
-use super::report::Reporter;
 use crate::block_state::BlockState;
 use crate::bulk::{Bulk, Completion, End};
 use crate::context::Context;
-use crate::finding::FindingKind;
-use crate::op::Kind;
 use crate::registers::LANES;
 use crate::shadow::{
-    Actor, BlockShadow, Ending, GlobalRange, Group, Issue, Lanes, SHARED, Touch, one,
+    Actor, BlockShadow, Ending, GlobalRange, Group, Issue, SHARED, Touch, joined, one, whole,
 };
 use crate::tensor_map::Swizzle;
 use crate::traits::Order;
-use crate::unit::Unit;
 use crate::warp::{At, Warp};
+use std::rc::Rc;
 
 /// Bytes that a swizzle keeps contiguous.
 const CHUNK: u64 = 16;
@@ -78,8 +72,17 @@ impl Watch {
                     }
                 }
             }
-            let read = ranges(&reads).into_iter().map(|range| (lane, range));
+            let part = |range: &GlobalRange| (range.area, whole(lane, range.at, range.bytes));
+            let read = reads.iter().map(|(range, _)| part(range));
             self.copy_reads(shadow, &Scene { touch: Touch::Read, ..scene }, read);
+            if matches!((&bulk.from, &bulk.to), (End::Tile(_), _) | (_, End::Tile(_))) {
+                let slot = cx.list(&cx.program.ops[at.pc as usize])[1];
+                let address = warp.registers.wide(&cx.program.constants, slot)[lane];
+                self.map_used(shadow, &scene, lane, address);
+            }
+            for (range, _) in reads.iter().chain(&writes) {
+                self.global_proxy(shadow, &scene, lane, *range);
+            }
             if !writes.is_empty() {
                 self.bulk_stores(shadow, &scene, bulk, ranges(&writes));
             }
@@ -88,17 +91,15 @@ impl Watch {
                 && bulk.reduce.is_none()
             {
                 let lanes = one(lane, to, bulk.bytes);
-                let moved: Vec<Moved> =
-                    reads.iter().map(|&(from, to)| Moved { lane, from, to }).collect();
                 let swizzle = match &bulk.from {
                     End::Tile(tile) => tile.swizzle,
                     _ => Swizzle::None,
                 };
-                let unset = self.unset(cx, &moved, |at| swizzle.apply(to + at));
+                let unset = self.unset(cx, &reads, |at| swizzle.apply(to + at));
                 let ranks = if bulk.ranks == 0 { 1 << rank } else { bulk.ranks };
                 for rank in (0..LANES).filter(|rank| ranks >> rank & 1 != 0) {
                     let (group, number) = (Group::Barrier((rank, barrier)), bulk.number);
-                    let (unset, sources) = (unset.clone(), Vec::new());
+                    let (unset, sources) = (unset.clone(), Rc::default());
                     let issue = Issue { rank, target: &lanes, group, number, unset, sources };
                     self.issued(shadow, &scene, &issue);
                 }
@@ -124,7 +125,7 @@ impl Watch {
             let lanes = one(lane, at, bytes);
             self.check(shadow, &Scene { element: bytes as u32, ..*scene }, SHARED, &lanes);
             if self.checks.shared_races {
-                self.proxies(shadow, scene, &lanes, lane);
+                self.shared_proxy(shadow, scene, &lanes, lane);
             }
         }
         if let Completion::Group(number) = bulk.completion
@@ -132,31 +133,8 @@ impl Watch {
         {
             let ranges = parts(bulk, from).into_iter().map(|(at, bytes)| at..at + bytes);
             let by = Actor::weak(warp, bulk.pc);
-            shadow.read_begun(by, lane as u32, ranges.collect(), Ending::Bulk(number));
-        }
-    }
-
-    /// Reports words that a copy or wgmma reads without a proxy fence.
-    pub(super) fn proxies(
-        &mut self,
-        shadow: &BlockShadow,
-        scene: &Scene<'_, '_>,
-        lanes: &Lanes,
-        lane: usize,
-    ) {
-        let (words, _) = lanes.words(lane);
-        for word in words {
-            for writer in shadow.shared.writers(word, shadow.clocks.block) {
-                let op = &scene.cx.program.ops[writer.pc as usize];
-                let copied = matches!(op.kind, Kind::Unit(Unit::Bulk(_) | Unit::StoreAsync(_)));
-                if copied || shadow.proxy.follow(&writer) {
-                    continue;
-                }
-                let (reporter, pc) = (Reporter::new(scene.cx, scene.block), scene.at.pc);
-                let me = (pc, scene.warp.index as usize, lane);
-                let make = || reporter.unfenced(word as u64 * 4, &writer, me);
-                self.findings.add((FindingKind::MissingProxyFence, writer.pc, pc), make);
-            }
+            let ranges = vec![joined(ranges.collect()).into()];
+            shadow.read_begun(by, lane as u32, ranges, Ending::Bulk(number));
         }
     }
 }

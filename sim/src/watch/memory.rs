@@ -139,6 +139,9 @@ impl Watch {
         lanes: &Lanes,
     ) {
         let Some(area) = area else { return };
+        if scene.touch != Touch::Read {
+            self.save(scene.cx, area);
+        }
         let rank = peer_rank(area);
         let elsewhere = rank.is_some();
         if let Some(rank) = rank {
@@ -385,7 +388,7 @@ impl Watch {
                     words.any(|word| u64::from(local[word]) & bytes != bytes)
                 })
             }),
-            _ => (FindingKind::UninitialisedGlobal, self.unwritten_global(scene, area, lanes)),
+            _ => (FindingKind::UninitialisedGlobal, self.unwritten_global(scene.cx, area, lanes)),
         };
         if bad == 0 {
             return;
@@ -416,8 +419,8 @@ impl Watch {
         }
     }
 
-    fn unwritten_global(&self, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) -> u32 {
-        let Some(allocation) = scene.cx.table.get(area as usize) else { return 0 };
+    pub(super) fn unwritten_global(&self, cx: &Context<'_>, area: u64, lanes: &Lanes) -> u32 {
+        let Some(allocation) = cx.table.get(area as usize) else { return 0 };
         let written = &allocation.written;
         let bytes = u64::from(lanes.bytes);
         if written.number < self.assumed {
@@ -447,7 +450,7 @@ fn first_unset_local(local: &[u8], lanes: &Lanes, lane: usize) -> u64 {
 }
 
 /// Area of a location; `None` for parameters.
-fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
+pub(super) fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
     match place {
         Place::Global(..) => Some(warp.last_hit as u64),
         Place::Shared(_) => Some(SHARED),

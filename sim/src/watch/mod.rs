@@ -1,16 +1,18 @@
 //! Sanitizer and counters. The machine calls [`Watch::before`] before each op and [`Watch::after`]
 //! after those that may wait; neither affects results.
 //!
-//! A watched launch runs on one worker, so the shadows need no locks and findings do not depend on
-//! the host.
+//! Each worker of a launch has a watch of its own, so the shadows need no locks; `workers` says how
+//! findings and counts come not to depend on their number.
 
 mod bulk;
 mod copies;
 mod mbarriers;
 mod memory;
+mod proxies;
 mod registers;
 mod report;
 mod tensor;
+mod tensor_maps;
 mod units;
 mod warpgroups;
 
@@ -22,10 +24,13 @@ use crate::counters::Counting;
 use crate::finding::{FindingKind, Findings};
 use crate::op::{Barrier, Kind};
 use crate::registers::LANES;
-use crate::shadow::{BlockShadow, GlobalShadow, Sync};
-use crate::traits::Scope;
+use crate::shadow::{AcquiredMap, BlockShadow, GlobalShadow, LaneFences, Sync};
+use crate::traits::{Proxy, Scope};
+use crate::undo::Undo;
 use crate::warp::{At, Warp};
 use report::Reporter;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Shadow state and counters of a launch.
 #[derive(Debug, Default)]
@@ -36,8 +41,37 @@ pub(crate) struct Watch {
     assumed: u64,
     global: GlobalShadow,
     sync: Sync,
+    lane_fences: LaneFences,
+    /// Acquires of tensor maps in global memory, by allocation and offset.
+    maps: HashMap<(u64, u64), Vec<AcquiredMap>>,
+    /// Where what is overwritten is saved.
+    undo: Option<Arc<Undo>>,
+    /// Whether the epochs of a warp ran out, after which its accesses were not followed.
+    pub lost: bool,
     pub findings: Findings,
     pub counting: Option<Box<Counting>>,
+}
+
+/// What a worker has seen of global memory, and what it counted.
+pub(crate) struct Seen {
+    global: GlobalShadow,
+    lost: bool,
+    pub counting: Option<Box<Counting>>,
+}
+
+impl Seen {
+    /// Whether no worker accessed a word that another wrote.
+    pub fn apart(all: &[Seen]) -> bool {
+        let alone = |(at, one): (usize, &Seen)| {
+            all[..at].iter().all(|other| !one.global.meets(&other.global))
+        };
+        all.iter().enumerate().all(alone)
+    }
+
+    /// Whether the worker may have written a word of an allocation.
+    pub fn wrote(&self, allocation: usize, word: usize) -> bool {
+        self.lost || self.global.wrote(allocation, word)
+    }
 }
 
 impl Watch {
@@ -52,6 +86,27 @@ impl Watch {
             counting,
             findings: Findings::new(checks.left_out),
             ..Watch::default()
+        }
+    }
+
+    /// A watch of one of several workers: it follows global memory whatever the checks, and saves
+    /// what is overwritten.
+    pub fn of_several(cx: &Context<'_>, undo: Arc<Undo>) -> Watch {
+        let mut watch = Watch::new(cx);
+        watch.checks.global_races = true;
+        watch.undo = Some(undo);
+        watch
+    }
+
+    /// What was seen, for comparison with other workers.
+    pub fn seen(self) -> Seen {
+        Seen { global: self.global, lost: self.lost, counting: self.counting }
+    }
+
+    /// Saves an allocation that is about to be written to.
+    fn save(&self, cx: &Context<'_>, area: u64) {
+        if let Some(undo) = &self.undo {
+            undo.save(cx.table, area as usize);
         }
     }
 
@@ -111,8 +166,12 @@ impl Watch {
                 if cx.program.origins[at.pc as usize].traits.mbarrier_fence {
                     Watch::barriers_fenced(&mut shadow, warp, at.active);
                 }
-                if cx.program.origins[at.pc as usize].traits.proxy_fence {
-                    shadow.proxy.fence(&mut shadow.clocks, index, at.active);
+                let fences = cx.program.origins[at.pc as usize].traits.proxies;
+                let proxies = Proxy::ALL.into_iter().filter(|proxy| fences[*proxy as usize]);
+                let proxies: Vec<Proxy> = proxies.collect();
+                if !proxies.is_empty() {
+                    let lanes = (at.active, warp.live);
+                    self.lane_fences.fence(&mut shadow.clocks, index, lanes, &proxies);
                 }
                 if scope != Scope::Weak {
                     let fenced = &mut shadow.warps[index].fenced;
@@ -149,8 +208,20 @@ impl Watch {
             return;
         };
         let reporter = Reporter::new(cx, block);
-        let make = || reporter.leaked(copy.at, (copy.pc, at.pc), (index, copy.lane));
+        let make = || {
+            reporter.leaked(copy.lanes.offsets[copy.lane()], (copy.pc, at.pc), (index, copy.lane()))
+        };
         self.findings.add((FindingKind::LeakedCopy, copy.pc, at.pc), make);
+    }
+
+    /// Forgets what was done to memory before it became blocks of the heap: who freed it, and who
+    /// is given it, are ordered.
+    fn allocated(&mut self, cx: &Context<'_>, blocks: impl Iterator<Item = (u64, u64)>) {
+        let Some((area, (of, _))) = cx.heap.zip(cx.heap()) else { return };
+        for (address, bytes) in blocks.filter(|(address, _)| *address != 0) {
+            let first = (address - of.base) / 4;
+            self.global.forget(area, first as usize..(first + bytes.div_ceil(4)) as usize);
+        }
     }
 
     /// Reports bulk copies that were under way when their block exited.

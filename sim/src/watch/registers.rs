@@ -25,6 +25,11 @@ fn taken(from: [usize; LANES], active: u32) -> u32 {
     others.filter(|&(lane, _)| active >> lane & 1 != 0).fold(0, |all, (_, from)| all | 1 << from)
 }
 
+/// Whether an op loads from tensor memory.
+fn of_tensor(cx: &Context<'_>, pc: u32) -> bool {
+    matches!(cx.program.ops[pc as usize].kind, Kind::Unit(Unit::Tensor(_)))
+}
+
 impl Watch {
     /// Reports uses of uninitialised registers, and propagates their state.
     pub(super) fn registers(
@@ -40,7 +45,7 @@ impl Watch {
         let op = &cx.program.ops[at.pc as usize];
         let store = matches!(op.kind, Kind::Store(_));
         let lane_wise = matches!(op.kind, Kind::Lane(_));
-        let product = matches!(op.kind, Kind::Unit(Unit::WarpgroupMultiply(_)));
+        let pending = matches!(op.kind, Kind::Unit(unit) if unit.is_pending());
         let mut copied = Poison::NONE;
         let mut effects = Vec::new();
         for &(register, role) in tracked.uses(at.pc) {
@@ -54,7 +59,7 @@ impl Watch {
                     held.lanes &= at.active;
                     position
                 }
-                Role::Write(_) if product => {
+                Role::Write(_) if pending => {
                     let lanes = at.active;
                     poison[register as usize] = Poison { lanes, from: at.pc, area: PRODUCT, at: 0 };
                     continue;
@@ -81,7 +86,9 @@ impl Watch {
             }
             let moved = moves == Moves::Copy || moves == Moves::Select && position < 2;
             let computed = lane_wise && held.from == NEVER;
-            if position != GUARD && held.area != PRODUCT && (moved || computed) {
+            // Compilers move what a tcgen05.ld loads before they wait for it.
+            let follows = held.area != PRODUCT || moved && of_tensor(cx, held.from);
+            if position != GUARD && follows && (moved || computed) {
                 if !moved && held.area == 0 {
                     (held.area, held.at) = (u64::from(at.pc) + 1, position.into());
                 }
@@ -95,11 +102,20 @@ impl Watch {
         }
     }
 
+    /// What a warp loaded from tensor memory has arrived.
+    pub(super) fn tensor_loaded(shadow: &mut BlockShadow, warp: usize, cx: &Context<'_>) {
+        for held in &mut shadow.warps[warp].poison {
+            if held.area == PRODUCT && of_tensor(cx, held.from) {
+                *held = Poison::NONE;
+            }
+        }
+    }
+
     /// Accumulators of completed wgmma become initialised.
     pub(super) fn products_done(shadow: &mut BlockShadow, warp: &Warp, cx: &Context<'_>) {
         let under_way = |from: u32| {
             let op = &cx.program.ops[from as usize];
-            let Kind::Unit(Unit::WarpgroupMultiply(product)) = op.kind else { return false };
+            let Kind::Unit(Unit::WarpgroupMultiply(product)) = op.kind else { return true };
             let slots = &cx.program.lists[op.list as usize..][..product.registers()];
             warp.products.in_flight.iter().any(|flight| flight.slots == slots)
         };
@@ -127,6 +143,7 @@ impl Watch {
         };
         let kind = match (held.from, held.area) {
             (NEVER, _) => FindingKind::UninitialisedRegister,
+            (from, PRODUCT) if of_tensor(cx, from) => FindingKind::UnfinishedTensorLoad,
             (_, PRODUCT) => FindingKind::UnfinishedProduct,
             (_, SHARED) => FindingKind::UninitialisedShared,
             (_, LOCAL) => FindingKind::UninitialisedLocal,
@@ -136,7 +153,9 @@ impl Watch {
         for _ in 0..held.lanes.count_ones() {
             let make = || match held.from {
                 NEVER => reporter.register(at.pc, who, position, held),
-                from if held.area == PRODUCT => reporter.unfinished(from, at.pc, who, position),
+                from if held.area == PRODUCT => {
+                    reporter.unfinished(kind, (from, at.pc), who, position)
+                }
                 _ => reporter.brought(kind, at.pc, who, held),
             };
             self.findings.add((kind, first, at.pc), make);

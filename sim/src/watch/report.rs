@@ -224,20 +224,33 @@ impl<'a, 'b> Reporter<'a, 'b> {
     /// A TMA copy or wgmma that reads a thread's store without a proxy fence.
     pub fn unfenced(
         &self,
-        at: u64,
+        subject: (u64, u64),
         writer: &Event,
         (pc, warp, lane): (u32, usize, usize),
     ) -> Finding {
-        let by = (writer.warp as usize, writer.lane as usize);
-        let place = self.place(self.block.index, by, writer.pc);
-        let sites = vec![Site { what: self.what(writer.pc), place }, self.here((warp, lane), pc)];
+        let sites = vec![self.site(writer), self.here((warp, lane), pc)];
         let line = self.line(writer.pc);
         let remedy = format!(
             "TMA copies and wgmma see stores of threads only after a fence.proxy.async, \
-             which is missing after ptx line {line}"
+             which is missing after ptx line {line}, before what orders the two"
         );
-        let (kind, subject) = (FindingKind::MissingProxyFence, self.subject((SHARED, at)));
+        let (kind, subject) = (FindingKind::MissingProxyFence, self.subject(subject));
         Finding { kind, subject, sites, remedy, count: 1 }
+    }
+
+    /// A copy with a tensor map that the launch wrote and that its thread has not acquired.
+    pub fn unacquired_map(
+        &self,
+        subject: (u64, u64),
+        writer: &Event,
+        (pc, warp, lane): (u32, usize, usize),
+    ) -> Finding {
+        let sites = vec![self.site(writer), self.here((warp, lane), pc)];
+        let remedy = "copies see a tensor map that the launch writes only after a \
+                      fence.proxy.tensormap::generic, .release after the write and .acquire with \
+                      the map's address before the copy";
+        let (kind, subject) = (FindingKind::MissingProxyFence, self.subject(subject));
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
     /// A load through the read-only path of what the launch wrote.
@@ -348,12 +361,44 @@ impl<'a, 'b> Reporter<'a, 'b> {
     }
 
     /// A use of an accumulator with a pending wgmma.
-    pub fn unfinished(&self, product: u32, pc: u32, who: Who, position: u16) -> Finding {
-        let sites = vec![self.here(who, product), self.here(who, pc)];
-        let kind = self.cx.program.ops[pc as usize].kind;
-        let subject = operand(&sites[1].place.text, kind, position);
-        let remedy = "its group must be committed, and waited for by wgmma.wait_group, first";
-        let kind = FindingKind::UnfinishedProduct;
+    pub fn unfinished(
+        &self,
+        kind: FindingKind,
+        (pending, pc): (u32, u32),
+        who: Who,
+        position: u16,
+    ) -> Finding {
+        let sites = vec![self.here(who, pending), self.here(who, pc)];
+        let op = self.cx.program.ops[pc as usize].kind;
+        let subject = operand(&sites[1].place.text, op, position);
+        let remedy = match kind {
+            FindingKind::UnfinishedTensorLoad => "a tcgen05.wait::ld must stand between the two",
+            _ => "its group must be committed, and waited for by wgmma.wait_group, first",
+        };
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
+    }
+
+    /// Tensor memory that an op reads and nobody wrote, or whose store was not waited for.
+    pub fn tensor(
+        &self,
+        (lane, column): (usize, usize),
+        store: Option<(usize, u32)>,
+        who: Who,
+        pc: u32,
+    ) -> Finding {
+        let subject = format!("lane {lane}, column {column} of tensor memory");
+        let by = store.map(|(warp, pc)| self.here((warp, 0), pc));
+        let (kind, remedy) = match store {
+            Some(_) => (
+                FindingKind::UnfinishedTensorStore,
+                "the warp that stores must execute a tcgen05.wait::st before it tells of it",
+            ),
+            None => (
+                FindingKind::UninitialisedTensor,
+                "a tcgen05.st, tcgen05.cp or an MMA that does not accumulate must write it first",
+            ),
+        };
+        let sites = by.into_iter().chain([self.here(who, pc)]).collect();
         Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 

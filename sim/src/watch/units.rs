@@ -1,21 +1,26 @@
 //! Checks of units: matrix operations, asynchronous copies, mbarriers.
 
 use super::Watch;
-use super::copies::{Moved, copied};
+use super::copies::copied;
 use super::mbarriers::Lane;
 use super::memory::{Scene, shared_area};
+use super::proxies::of_async_proxy;
 use crate::access::Window;
-use crate::aim::{Attempt, Place, addresses, resolve};
+use crate::aim::{Aim, Attempt, Place, Span, addresses};
 use crate::block_state::BlockState;
 use crate::context::Context;
-use crate::descriptor::product_pieces;
+use crate::descriptor::product_operands;
 use crate::mbarrier::{BarrierAddress, Mbarrier};
 use crate::memory::WINDOW_BYTES;
 use crate::registers::{LANES, Slot};
-use crate::shadow::{Actor, BlockShadow, Ending, Group, Issue, Lanes, SHARED, Touch, pieces};
-use crate::traits::{Order, Scope};
+use crate::shadow::{
+    Actor, BlockShadow, Chunks, Ending, Event, Group, Issue, Lanes, SHARED, Source, Touch, pieces,
+};
+use crate::tensor_memory::Allocation;
+use crate::traits::{Order, Proxy, Scope};
 use crate::unit::{BarrierAction, MemoryBarrier, TensorOp, Unit, WarpgroupMultiply};
 use crate::warp::{At, Warp};
+use std::rc::Rc;
 
 /// Mbarriers that lanes refer to, by rank and offset.
 pub(super) fn barriers<'a>(
@@ -76,8 +81,13 @@ impl Watch {
                 // Before the op, since it may complete the phase.
                 let order = cx.program.origins[at.pc as usize].traits.order;
                 let releases = order.releases || order.scope == Scope::Weak;
+                let mut last = None;
                 for (lane, barrier) in barriers(warp, block, cx, slots[1], at.active) {
                     self.barrier_used(shadow, Lane { warp, block, cx, at, lane }, barrier, false);
+                    // A release of one lane is one of its warp.
+                    if releases && last.replace(barrier) == Some(barrier) {
+                        continue;
+                    }
                     let by = (warp.index as usize, lane as u32, at.pc);
                     shadow.phase_arrived(by, barrier, block.parity(barrier), releases);
                 }
@@ -96,61 +106,48 @@ impl Watch {
                 (Touch::Write, window, addresses, active, 4)
             }
             Unit::Tensor(op) => return self.tensor_before(shadow, warp, block, cx, (at, op)),
+            Unit::ReplaceMap { .. } | Unit::CopyMap => {
+                return self.map_written(shadow, warp, block, cx, (at, unit));
+            }
+            Unit::AcquireMap => return self.map_acquired(shadow, warp, cx, at),
             _ => return,
         };
-        let mut offsets = [0; LANES];
-        for lane in (0..LANES).filter(|lane| active >> lane & 1 != 0) {
-            let attempt = Attempt { verb: "", bytes };
-            let address = addresses[lane];
-            match resolve(warp, block, cx, window, lane, address, attempt) {
-                Ok(Place::Shared(offset)) if offset.is_multiple_of(bytes) => offsets[lane] = offset,
-                // The op is about to fail.
-                _ => return,
-            }
-        }
         if active == 0 {
             return;
         }
-        let lanes = Lanes::apart(offsets, active, bytes as u32);
+        let aim = Aim { window, addresses, active, attempt: Attempt { verb: "", bytes } };
+        if aim.check_alignment(bytes).is_err() {
+            return;
+        }
+        // Otherwise the op is about to fail.
+        let Some(Span { place: Place::Shared(_), pattern }) = aim.span(warp, block, cx) else {
+            return;
+        };
+        let lanes = Lanes::new(&pattern, active, bytes as u32);
         let order = Order::default();
         match unit {
             Unit::Copy(_) => {
-                let moved = copied(warp, block, cx, at, &lanes);
+                let sources: Rc<[Source]> = copied(warp, block, cx, at, &lanes).into();
                 let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
-                let sources: Vec<_> = moved.iter().map(|part| (part.lane, part.from)).collect();
                 let reading = Scene { touch: Touch::Read, ..scene };
-                self.copy_reads(shadow, &reading, sources.iter().copied());
+                let parts = |source: &Source| (source.area, source.parts(u32::MAX));
+                self.copy_reads(shadow, &reading, sources.iter().map(parts));
                 let (rank, group, number) = (shadow.rank, Group::Open, 0);
-                let unset = self.unset(cx, &moved, |at| at);
+                let unset = self.unset_by_lanes(cx, &sources, &lanes);
+                if let Some(counting) = &mut self.counting {
+                    counting.shared((at.pc, SHARED, &lanes), true);
+                    for source in sources.iter() {
+                        let from = (at.pc, source.area, &source.lanes);
+                        counting.copied(from, source.bytes());
+                    }
+                }
                 let issue = Issue { rank, target: &lanes, group, number, unset, sources };
                 self.issued(shadow, &scene, &issue);
-                self.count_copy(at.pc, &lanes, &moved);
             }
             _ => {
                 let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
                 self.look(shadow, &scene, Some(SHARED), &lanes);
             }
-        }
-    }
-
-    /// Counts a copy as a store to shared memory and a load of the bytes that are not zero-filled.
-    fn count_copy(&mut self, pc: u32, to: &Lanes, moved: &[Moved]) {
-        let Some(counting) = &mut self.counting else { return };
-        counting.shared((pc, SHARED, to), true);
-        // For each allocation, the lanes that copy from it and the bytes they request.
-        let mut parts: Vec<(u64, Lanes, u64)> = Vec::new();
-        for Moved { lane, from, .. } in moved {
-            let part = parts.iter().position(|part| part.0 == from.area).unwrap_or_else(|| {
-                parts.push((from.area, Lanes { offsets: [0; LANES], active: 0, ..*to }, 0));
-                parts.len() - 1
-            });
-            let (_, lanes, asked) = &mut parts[part];
-            lanes.offsets[*lane] = from.at;
-            lanes.active |= 1 << lane;
-            *asked += from.bytes;
-        }
-        for (area, from, asked) in &parts {
-            counting.copied((pc, *area, from), *asked);
         }
     }
 
@@ -164,26 +161,54 @@ impl Watch {
         (at, product): (At, WarpgroupMultiply),
     ) {
         let op = &cx.program.ops[at.pc as usize];
-        let starts = match at.active {
-            u32::MAX => product_pieces(warp, block, cx, op, product),
+        let operands = match at.active {
+            u32::MAX => product_operands(warp, block, cx, op, product),
             _ => None,
         };
         // Otherwise it waits for its lanes or is about to fail.
-        let Some(starts) = starts else { return };
+        let Some(operands) = operands else { return };
         self.product_issued(shadow, warp, block, cx, (at, product));
+        let chunks: Vec<Rc<Chunks>> =
+            operands.iter().map(|operand| shadow.chunks.of(operand)).collect();
         let (touch, order) = (Touch::Read, Order::default());
         let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
-        for lanes in pieces(&starts) {
-            self.check(shadow, &scene, SHARED, &lanes);
-            if self.checks.shared_races {
-                lanes.each().for_each(|lane| self.proxies(shadow, &scene, &lanes, lane));
+        let by = Actor::weak(warp.index as usize, at.pc);
+        let settled = self.settled_product(shadow, cx, &chunks, by.warp);
+        for chunks in chunks.iter().filter(|_| !settled) {
+            for lanes in pieces(&chunks.starts) {
+                self.check(shadow, &scene, SHARED, &lanes);
+                if self.checks.shared_races {
+                    lanes.each().for_each(|lane| self.shared_proxy(shadow, &scene, &lanes, lane));
+                }
             }
         }
         if self.checks.shared_races {
-            let by = Actor::weak(warp.index as usize, at.pc);
-            let ranges = starts.into_iter().map(|start| start..start + 16);
-            shadow.read_begun(by, 0, ranges.collect(), Ending::Product(None));
+            for range in chunks.iter().filter(|_| settled).flat_map(|chunks| &*chunks.ranges) {
+                let words = range.start as usize / 4..range.end as usize / 4;
+                shadow.shared.reread(&shadow.clocks, words, by, 0);
+            }
+            let ranges = chunks.iter().map(|chunks| chunks.ranges.clone()).collect();
+            shadow.read_begun(by, 0, ranges, Ending::Product(None));
         }
+    }
+
+    /// Whether a wgmma certainly reads its operands correctly.
+    fn settled_product(
+        &self,
+        shadow: &mut BlockShadow,
+        cx: &Context<'_>,
+        chunks: &[Rc<Chunks>],
+        warp: usize,
+    ) -> bool {
+        if !self.checks.shared_races || shadow.blocks != 1 || shadow.clocks.spent(warp) {
+            return false;
+        }
+        let BlockShadow { shared, clocks, .. } = shadow;
+        let visible = |writer: &Event| {
+            of_async_proxy(cx, writer.pc)
+                || self.lane_fences.cover_all(clocks, warp, Proxy::Shared, writer)
+        };
+        chunks.iter().all(|chunks| shared.visible(clocks, &chunks.starts, warp, visible))
     }
 
     /// Copies to shared memory are issued.
@@ -216,6 +241,11 @@ impl Watch {
         let (index, active) = (warp.index as usize, at.active);
         let lanes = (0..LANES).filter(|lane| active >> lane & 1 != 0);
         match unit {
+            Unit::Tensor(TensorOp::Allocate { .. }) => {
+                if let Some(&Allocation { first, count, .. }) = block.tensor.allocations.last() {
+                    Watch::tensor_allocated(shadow, first, count);
+                }
+            }
             Unit::CopyCommit => shadow.copy_committed(index, active),
             Unit::CopyWait | Unit::CopyWaitAll => {
                 let left = if unit == Unit::CopyWait { op.imm as u32 } else { 0 };
@@ -225,10 +255,17 @@ impl Watch {
                 for copy in shadow.copy_waited(index, active, left) {
                     let (at, touch) = (At { pc: copy.pc, ..at }, Touch::Read);
                     let order = Order::default();
-                    let scene = Scene { warp, block, cx, at, touch, order, element: copy.bytes };
-                    let source = copy.source.map(|range| (copy.lane, range));
-                    self.copy_reads(shadow, &scene, source.into_iter());
+                    let element = copy.lanes.bytes;
+                    let scene = Scene { warp, block, cx, at, touch, order, element };
+                    let active = copy.lanes.active;
+                    let parts = |source: &Source| (source.area, source.parts(active));
+                    self.copy_reads(shadow, &scene, copy.sources.iter().map(parts));
                 }
+            }
+            Unit::Allocate => {
+                let wide = |slot| warp.registers.wide(&cx.program.constants, slot);
+                let (blocks, sizes) = (wide(slots[0]), wide(slots[1]));
+                self.allocated(cx, lanes.map(|lane| (blocks[lane], sizes[lane])));
             }
             Unit::CopyArrive { .. } => {
                 shadow.copies_handed(index, barriers(warp, block, cx, slots[0], active));
@@ -243,9 +280,13 @@ impl Watch {
                         let by = Lane { warp, block, cx, at, lane };
                         self.barrier_used(shadow, by, barrier, false);
                     }
+                    let mut last = None;
                     for (lane, barrier) in barriers(warp, block, cx, slots[1], active & over) {
-                        let by = (index, lane as u32, at.pc);
-                        shadow.phase_waited(by, barrier, odd(lane), acquires);
+                        let (by, phase) = ((index, lane as u32, at.pc), (barrier, odd(lane)));
+                        // What one lane acquires its warp has.
+                        if last.replace(phase) != Some(phase) {
+                            shadow.phase_waited(by, barrier, phase.1, acquires);
+                        }
                     }
                     // Clocks are per warp: lanes that observed the end of a phase count as
                     // synchronised, which hides missing synchronisation among them.

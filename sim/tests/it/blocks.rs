@@ -1,7 +1,8 @@
 //! Kernels whose threads and blocks work together.
 
-use crate::run::{device, dialects, download, launch, line, upload};
-use kiln_sim::{Device, DeviceConfig, Launch};
+use crate::run::{device, dialects, download, launch, line, seeded, upload};
+use kiln_sim::{Device, DeviceConfig, Launch, Module};
+use std::collections::HashSet;
 
 fn values(count: usize) -> Vec<u32> {
     (0..count as u32).map(|i| i.wrapping_mul(2_654_435_761) >> 3).collect()
@@ -229,4 +230,36 @@ fn runs_are_the_same_every_time() {
         reports.push((report, bits));
     }
     assert!(reports.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+/// Each warp notes the number that it draws.
+const TICKETS: &str = "
+    .version 8.0 .target sm_80 .address_size 64
+    .visible .entry tickets(.param .u64 next, .param .u64 drawn)
+    {
+        .reg .b32 %r<3>; .reg .b64 %rd<4>;
+        ld.param.u64 %rd1, [next];
+        ld.param.u64 %rd2, [drawn];
+        mov.u32 %r1, %tid.x;
+        shr.u32 %r1, %r1, 5;
+        mul.wide.u32 %rd3, %r1, 4;
+        add.s64 %rd2, %rd2, %rd3;
+        atom.global.inc.u32 %r2, [%rd1], 1024;
+        st.global.u32 [%rd2], %r2;
+        ret;
+    }";
+
+#[test]
+fn every_seed_is_another_order() {
+    let module = Module::load(TICKETS).unwrap();
+    let kernel = module.kernel("tickets").unwrap();
+    let orders: HashSet<Vec<u32>> = (0..16)
+        .map(|seed| {
+            let device = seeded(seed);
+            let (next, drawn) = (upload(&device, &[0_u32]), upload(&device, &[0_u32; 32]));
+            launch(&device, &kernel, line(1, 1024), &[next, drawn]);
+            download(&device, drawn, 32)
+        })
+        .collect();
+    assert_eq!(orders.len(), 16);
 }

@@ -106,3 +106,56 @@ fn every_opcode_has_a_folder_of_files_that_use_it() {
         opcodes.iter().filter(|opcode| !folders.contains(opcode.as_str())).collect();
     assert!(missing.is_empty(), "no folder of tests/ptx for {missing:?}");
 }
+
+/// Operand lists that an instruction's own is mistaken for: cut off at either end, and with each
+/// operand in turn of another kind.
+fn mistaken(operands: &[&str]) -> Vec<String> {
+    let mut lists = Vec::new();
+    for count in 0..operands.len() {
+        lists.push(operands[..count].join(", "));
+        lists.push(operands[operands.len() - count..].join(", "));
+        for other in ["{}", "{%r1, %r1, %r1}", "7", "0f3f800000", "[%r1]", "_", "%p1", "nobody"] {
+            let mut list = operands.to_vec();
+            list[count] = other;
+            lists.push(list.join(", "));
+        }
+    }
+    lists.push([operands, &["%r1"]].concat().join(", "));
+    lists
+}
+
+/// Operands between commas outside of brackets.
+fn operands(list: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let comma = |c: char| {
+        depth += i32::from("{[(".contains(c)) - i32::from("}])".contains(c));
+        c == ',' && depth == 0
+    };
+    list.split(comma).map(str::trim).collect()
+}
+
+#[test]
+fn wrong_operands_are_errors() {
+    let mut seen = BTreeSet::new();
+    for (name, source) in files(&folder()) {
+        for line in source.lines() {
+            let code = line.split("//").next().unwrap_or_default().trim();
+            let Some((opcode, list)) = code.split_once(' ') else { continue };
+            let Some(list) = list.strip_suffix(';') else { continue };
+            let first = opcode.starts_with(|c: char| c.is_ascii_lowercase());
+            if !first || !seen.insert(opcode.to_string()) {
+                continue;
+            }
+            for wrong in mistaken(&operands(list)) {
+                let text = source.replacen(line, &format!("{opcode} {wrong};"), 1);
+                let answer = std::panic::catch_unwind(|| Module::load(&text).map(drop));
+                match answer {
+                    Ok(Err(error)) => assert!(error.line().is_some(), "{name}: {error}"),
+                    Ok(Ok(())) => {}
+                    Err(_) => panic!("{name}: `{opcode} {wrong}` ended in a panic"),
+                }
+            }
+        }
+    }
+    assert!(seen.len() > 1000, "{}", seen.len());
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod accesses;
+mod accuracy;
 mod asynchronous;
 mod attention;
 mod blocks;
@@ -20,6 +21,7 @@ mod errors;
 mod exchange;
 mod expectation;
 mod headers;
+mod heap;
 mod instructions;
 mod list;
 mod lstm;
@@ -30,10 +32,13 @@ mod noncoherent;
 mod pointwise;
 mod products;
 mod properties;
+mod proxies;
 mod refusals;
 mod registers;
 mod run;
+mod scopes;
 mod sharing;
+mod sparse;
 mod starts;
 mod tensor_core;
 mod tiles;
@@ -41,3 +46,4 @@ mod triton;
 mod warpgroup;
 mod warpgroups;
 mod wide;
+mod workers;

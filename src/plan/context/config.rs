@@ -67,9 +67,16 @@ pub struct Config {
     /// On the simulator: the seed of the order in which warps run and asynchronous copies complete.
     /// Results of a correct kernel depend on no seed; 0 unless given.
     pub sim_seed: Option<u64>,
+    /// On the simulator: approximate functions have the largest error that PTX documents, and
+    /// tensor cores truncate as hardware has been found to. Results stay within their bounds.
+    pub sim_worst: Option<bool>,
     /// On the simulator: count the instructions and memory accesses of launches
     /// ([`Device::report`](crate::device::Device)).
     pub count: bool,
+    /// On the simulator: run only so many clusters of each launch, or blocks without clusters,
+    /// spread evenly over its grid, and count those. Results are incomplete; cooperative launches
+    /// run whole.
+    pub sample: Option<u32>,
     /// On the simulator: compile to PTX, which is all that it runs, without assembling a cubin,
     /// which takes two fifths of the compilation time. Registers and spills are then unknown: no
     /// configuration is rejected for spilling, and resident grids are computed with the maximum

@@ -177,6 +177,13 @@ pub const VARIABLES: &[Variable] = &[
         read: |reading, value| put(&mut reading.config.sim_seed, value, seed),
     },
     Variable {
+        name: "KILN_SIM_WORST",
+        field: "sim_worst",
+        values: "1: approximate functions and tensor cores have their largest known errors",
+        default: "0",
+        read: |reading, value| put(&mut reading.config.sim_worst, value, switch),
+    },
+    Variable {
         name: "KILN_PTX_ONLY",
         field: "ptx_only",
         values: "1: compile to PTX only for the simulator",

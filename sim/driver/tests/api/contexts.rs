@@ -70,6 +70,25 @@ fn the_primary_context_is_counted() {
     assert_eq!(call!(driver, cuDevicePrimaryCtxRelease_v2(1_i32)), INVALID_DEVICE);
 }
 
+/// Only this test allocates in kernels: the heap is the device's.
+#[test]
+fn the_heap_is_sized_before_it_is_used() {
+    const HEAP: u32 = 2;
+    let driver = Driver::open();
+    let module = driver.load(include_str!("../../../tests/cuda/heap.sm_80.ptx"));
+    let exhaust = driver.kernel(module, "exhaust");
+    let mut value = 0_usize;
+    assert_eq!(call!(driver, cuCtxGetLimit(&mut value, HEAP)), SUCCESS);
+    assert_eq!(value, 8 << 20);
+    assert_eq!(call!(driver, cuCtxSetLimit(HEAP, 1_usize << 16)), SUCCESS);
+    let out = driver.alloc(4);
+    assert_eq!(driver.launch(exhaust, 1, 0, &[out, 4096, 100]), SUCCESS);
+    assert_eq!(driver.words(out, 1), [16]);
+    assert_eq!(call!(driver, cuCtxSetLimit(HEAP, 1_usize << 20)), INVALID_VALUE);
+    assert_eq!(call!(driver, cuCtxGetLimit(&mut value, HEAP)), SUCCESS);
+    assert_eq!(value, 1 << 16);
+}
+
 #[test]
 fn limits_and_preferences_are_kept() {
     let driver = Driver::open();

@@ -2,9 +2,10 @@
 
 use crate::job::Result;
 use clap::Args;
-use kiln_sim::Checks;
+use kiln_sim::{Accuracy, Checks};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 pub const EXAMPLES: &str = r#"Examples:
 
@@ -35,11 +36,15 @@ pub struct Exec {
     #[arg(long, default_value = "sim")]
     gpu: String,
     /// Sanitizer checks: `all`, `none`, or a list of `uninitialised,shared,global,barriers`.
-    #[arg(long, default_value = "all", value_parser = known)]
+    #[arg(long, default_value = "all", value_parser = known::<Checks>)]
     checks: String,
     /// Seed of the warp scheduling order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Approximate functions and tensor cores: rounded to `nearest`, or with their largest known
+    /// errors, `worst`.
+    #[arg(long, default_value = "nearest", value_parser = known::<Accuracy>)]
+    accuracy: String,
     /// Fail a launch in which the checks find something; otherwise the program goes on.
     #[arg(long)]
     strict: bool,
@@ -59,8 +64,8 @@ pub struct Exec {
 }
 
 /// Checks that exist, as text.
-fn known(text: &str) -> Result<String> {
-    text.parse::<Checks>().map(|_| text.to_owned())
+fn known<T: FromStr<Err = String>>(text: &str) -> Result<String> {
+    text.parse::<T>().map(|_| text.to_owned())
 }
 
 /// Becomes the program; returns why that was not possible.
@@ -93,7 +98,7 @@ fn prepare(exec: &Exec) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(arguments).env("LD_LIBRARY_PATH", paths);
     command.env("KILN_SIM_GPU", &exec.gpu).env("KILN_SIM_CHECKS", &exec.checks);
-    command.env("KILN_SIM_SEED", exec.seed.to_string());
+    command.env("KILN_SIM_SEED", exec.seed.to_string()).env("KILN_SIM_ACCURACY", &exec.accuracy);
     command.env("KILN_SIM_ON_FINDING", if exec.strict { "fail" } else { "report" });
     command.env("KILN_SIM_LOG", &exec.log);
     match exec.warp_instructions_max {

@@ -9,8 +9,8 @@ use clap::{Parser, Subcommand};
 use exec::Exec;
 use job::{Job, Placed, Result, read_text};
 use kiln_sim::{
-    Checks, Counters, Device, DeviceConfig, Estimate, Finding, Launch, Machine, Module, Resources,
-    Site,
+    Accuracy, Checks, Counters, Device, DeviceConfig, Estimate, Finding, Launch, Machine, Module,
+    Resources, Site,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -93,6 +93,10 @@ struct JobArguments {
     /// Seed of the warp scheduling order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Approximate functions and tensor cores: rounded to `nearest`, or with their largest known
+    /// errors, `worst`.
+    #[arg(long, default_value = "nearest")]
+    accuracy: Accuracy,
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
@@ -130,7 +134,8 @@ struct Outcome {
 /// Runs the job; returns whether there are no errors or findings.
 fn run(arguments: &JobArguments) -> Result<bool> {
     let job = Job::load(&arguments.job)?;
-    let module = Module::load(&read_text(&arguments.ptx)?).map_err(|error| error.to_string())?;
+    let module = Module::load_with(&read_text(&arguments.ptx)?, arguments.accuracy);
+    let module = module.map_err(|error| error.to_string())?;
     let names: Vec<&str> = module.kernels().collect();
     let name = match (&job.kernel, &names[..]) {
         (Some(name), _) => name,
