@@ -14,7 +14,7 @@ PLANS_FROM ?= 1
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors cases spills test-remote test-driver settings random-graphs \
+.PHONY: help setup demo test test-vectors cases mutants spills test-remote test-driver worst settings random-graphs \
 	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
@@ -37,6 +37,9 @@ test-vectors: setup ## Hold every engine for recurrent networks to every vector 
 
 cases: setup ## Run every instance of the cases in tests/cases, of which `make test` takes samples
 	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture case_runs notes
+
+mutants: setup ## Plant every bug of tests/data/mutants.json under eight orders of warps, with what finds it
+	KILN_TEST_ALL=1 $(CARGO) test --workspace --features remote --test it -- --nocapture mutants
 
 spills: setup ## Compile the defaults of every engine for every target: none leaves a register to memory
 	KILN_TEST_ALL=1 $(CARGO) test --test it spill
@@ -64,11 +67,15 @@ lint: ## Check formatting, clippy (and with it rust-version), features, document
 		echo "lint: cargo-deny is not installed: deny.toml is checked by tests/it/dependencies.rs"; \
 	fi
 
-package: setup ## Pack the three crates as published, build each from its package and run its tests
+package: setup ## Pack the four crates as published, build each from its package and run its tests
 	scripts/package.sh
 
 readme: setup ## Rewrite the transcripts in README.md, and docs/environment.md, where they changed
 	KILN_README=rewrite $(CARGO) test --release --test it -- readme the_document_of_variables
+
+worst: setup ## Run the tests of values with the largest known errors of approximate functions and tensor cores
+	KILN_SIM_WORST=1 $(CARGO) test --workspace --features remote --test it -- \
+	    attention gemm rnn reduction pointwise norm case torch onnx recurrence
 
 settings: setup ## Run small graphs with every legal combination of knob values
 	KILN_SETTINGS=all $(CARGO) test --release --test it -- --nocapture settings::every_setting \

@@ -44,7 +44,8 @@
 //! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | front-ends |
 //! | [`layers`] | recurrent networks and attention layers on a device | engines |
 //!
-//! The simulated device is the crate `kiln-sim`, a stand-alone PTX machine.
+//! The simulated device is the crate `kiln-sim`, a stand-alone PTX machine. `kiln-sass` reads
+//! machine code and estimates its time, `kiln-machine` is a table of GPUs.
 //!
 //! # Cargo features
 //!

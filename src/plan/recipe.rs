@@ -55,6 +55,9 @@ pub struct PlannedKernel {
     pub(super) words: usize,
     /// Sizes of the part's scratch buffers in bytes.
     pub(super) scratch: Vec<u64>,
+    /// Position among the part's launches, and their number.
+    pub(super) position: usize,
+    pub(super) launches: usize,
     /// Set if the kernel's dump is to contain the tensors of its first launch.
     pub(super) capture: OnceLock<Capture>,
 }
@@ -171,7 +174,9 @@ impl Recipe {
                 };
                 feed.expect("what a kernel takes has a place")
             };
-            for BuiltKernel { plan, source, image, report, kernel, launch } in built {
+            let launches = built.len();
+            for (position, built) in built.into_iter().enumerate() {
+                let BuiltKernel { plan, source, image, report, kernel, launch } = built;
                 let LaunchPlan { arguments, maps, numbers, .. } = plan.launch;
                 let numbers = numbers.iter().map(|of| Feed::Number(*of as u64));
                 let feeds: Vec<Feed> = arguments.iter().map(feed).chain(numbers).collect();
@@ -193,6 +198,8 @@ impl Recipe {
                     arguments,
                     tensors: tensors.clone(),
                     scratch: scratch.clone(),
+                    position,
+                    launches,
                     capture: OnceLock::new(),
                 });
             }

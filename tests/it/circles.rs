@@ -335,7 +335,12 @@ fn report(dir: &str, root: &str) -> String {
 
 #[test]
 fn no_file_imports_one_that_imports_it() {
-    let crates = [("src", "lib.rs"), ("sim/src", "lib.rs"), ("src/bin/kiln", "main.rs")];
+    let crates = [
+        ("src", "lib.rs"),
+        ("sass/src", "lib.rs"),
+        ("sim/src", "lib.rs"),
+        ("src/bin/kiln", "main.rs"),
+    ];
     let text: String = crates.map(|(dir, root)| report(dir, root)).concat();
     assert!(text.is_empty(), "\n{text}");
 }

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
+/// What is published, in the order that it must be.
+const CRATES: [&str; 4] = ["kiln-machine", "kiln-sass", "kiln-sim", "kiln"];
+
 /// Every package that is built here, as cargo describes it.
 fn packages() -> Vec<Value> {
     let host = Command::new("rustc").arg("-vV").output().expect("rustc runs");
@@ -75,8 +78,8 @@ fn no_dependency_needs_a_newer_rust() {
     let packages = packages();
     let needs = |package: &Value| package["rust_version"].as_str().map(version);
     let own = |name: &str| packages.iter().find(|package| package["name"] == name).and_then(needs);
-    let [machine, sim, kiln] = ["kiln-machine", "kiln-sim", "kiln"].map(|name| own(name).unwrap());
-    assert!(machine <= sim && sim <= kiln);
+    let [machine, sass, sim, kiln] = CRATES.map(|name| own(name).unwrap());
+    assert!(machine <= sass && sass <= kiln && machine <= sim && sim <= kiln);
     for package in &packages {
         let needed = needs(package).unwrap_or_default();
         assert!(needed <= kiln, "{} needs {}", package["name"], package["rust_version"]);
@@ -99,8 +102,8 @@ fn packages_hold_what_they_need() {
         assert!(output.status.success() && !errors.contains("warning: manifest"), "{errors}");
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     };
-    let [machine, sim, kiln] = ["kiln-machine", "kiln-sim", "kiln"].map(list);
-    for own in [&machine, &sim, &kiln] {
+    let [machine, sass, sim, kiln] = CRATES.map(list);
+    for own in [&machine, &sass, &sim, &kiln] {
         for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "Cargo.toml"] {
             assert!(own.iter().any(|path| path == file), "{file}");
         }
@@ -109,10 +112,13 @@ fn packages_hold_what_they_need() {
     for folder in ["src/", "templates/", "examples/", "docs/", "benches/"] {
         assert!(within(folder) > 0, "{folder}");
     }
-    for folder in ["tests/", "third_party/", ".ci/", "scripts/", "fuzz/", "machine/", "sim/"] {
+    let others = ["machine/", "sass/", "sim/"];
+    for folder in ["tests/", "third_party/", ".ci/", "scripts/", "fuzz/"].into_iter().chain(others)
+    {
         assert_eq!(within(folder), 0, "{folder}");
     }
-    // What the simulator's tests read stands beside them.
+    // What tests read stands beside them.
+    assert!(sass.iter().any(|path| path.starts_with("tests/data/")));
     assert!(sim.iter().any(|path| path.starts_with("tests/ptx/")));
 }
 

@@ -68,6 +68,7 @@ mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
+mod replay_launches;
 mod rnn_builds;
 mod rnn_cells;
 mod rnn_data;

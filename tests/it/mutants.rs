@@ -1,227 +1,282 @@
-//! Bugs planted in rendered kernels of products, reductions, attention and recurrent layers, one at
-//! a time (`tests/data/mutants.json`): the sanitizer or a wrong result finds every one.
-//! `KILN_TEST_MUTANTS` names a form whose bugs alone are planted.
+//! Bugs planted in rendered kernels of every family, one at a time (`tests/data/mutants.json`):
+//! each says what finds it, a check of the simulator or a wrong result, and why if nothing does.
+//!
+//! `make mutants` plants each under eight orders of warps (`KILN_TEST_ALL=1`), other runs under
+//! one; `KILN_TEST_MUTANTS` names a form whose bugs alone are planted.
+
+mod forms;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use kiln::codegen::KernelSource;
 use kiln::device::DeviceChoice;
 use kiln::engine::{self, EngineConfig};
-use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
 use kiln::reference::{self, Expected};
-use kiln::rnn::{CellKind, CellOptions};
-use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph};
+use kiln::{Config, ErrorKind, Kiln, OperationGraph, Result, TensorDesc, VariantPack};
+use serde::Deserialize;
+use serde_json::Value;
 
-use crate::attention::cases::{self as attention, Storage};
-use crate::gemm::cases::{self as gemm, Case, Lay};
-use crate::golden::centred;
 use crate::harness::{self, Values};
-use crate::recurrence;
-use crate::reduction::softmax;
+use forms::{Form, forms};
 
-/// A kernel to plant bugs in: a graph with values, an engine and the knobs that choose its form.
-struct Form {
-    name: &'static str,
-    graph: OperationGraph,
-    inputs: Values,
-    engine: &'static str,
-    knobs: &'static [(&'static str, i64)],
+/// Orders of warps of the campaign.
+const SEEDS: u64 = 8;
+
+/// What finds a bug that changes the result and breaks no rule, or none that is checked.
+const WRONG: &str = "wrong result";
+
+const NOTHING: &str = "nothing";
+
+/// A bug in a form's kernels.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bug {
+    bug: String,
+    class: Class,
+    /// A text of the sources, and what stands in its place.
+    from: String,
+    to: String,
+    /// What finds it: the kind of a finding, an error of the machine, a wrong result, nothing.
+    finds: String,
+    /// The same under the orders of warps where something else does.
+    #[serde(default)]
+    finds_by_seed: BTreeMap<String, String>,
+    /// Why nothing finds it.
+    #[serde(default)]
+    reason: String,
 }
 
-/// Bugs of a form: what they are, a text of its source, what stands for it instead.
-type Bugs = BTreeMap<String, Vec<[String; 3]>>;
-
-fn product(types: [DType; 3], extents: [i64; 3], lays: [Lay; 3]) -> (OperationGraph, Values) {
-    let graph = Case::new(MatmulMath::F32, types, extents).lays(lays).graph();
-    let inputs = gemm::inputs(&graph);
-    (graph, inputs)
-}
-
-fn rows(graph: OperationGraph) -> (OperationGraph, Values) {
-    let inputs = graph.inputs().map(|of| (of.uid, harness::fill(of, 3, 1.0))).collect();
-    (graph, inputs)
-}
-
-/// Causal attention of sequences with lengths, keys and values of a type.
-fn causal(kv: DType, [queries, keys]: [i64; 2]) -> (OperationGraph, Values) {
-    let band = Band::causal(Diagonal::BottomRight);
-    let op = Attention { band, key_lengths: true, ..Attention::new(MatmulMath::F32) };
-    let (batches, heads, kv_heads, depth, width) = (2, 2, 1, 64, 64);
-    let shape = AttentionShape { batches, heads, kv_heads, queries, keys, depth, width };
-    let storage = [DType::Bf16, kv, kv, DType::F32].map(Storage::packed);
-    let mut case = attention::case_of(op, shape, storage, [true; 4], 3);
-    // Values behind a length are no numbers.
-    let of = |name: &str| case.graph.inputs().find(|of| of.name == name).unwrap().uid;
-    let (v, lengths) = (of("v"), case.inputs[&of("key_lengths")].clone());
-    for (at, value) in case.inputs.get_mut(&v).unwrap().iter_mut().enumerate() {
-        let row = at as i64 / width;
-        if (row % keys) as f64 >= lengths[(row / keys) as usize] {
-            *value = f64::NAN;
-        }
+impl Bug {
+    fn finds(&self, seed: u64) -> &str {
+        self.finds_by_seed.get(&seed.to_string()).unwrap_or(&self.finds)
     }
-    (case.graph, case.inputs)
 }
 
-fn lstm([batch, units]: [i64; 2]) -> (OperationGraph, Values) {
-    let op =
-        recurrence::layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [batch, units]);
-    let graph = recurrence::graph(&op, 5, DType::F16);
-    let values = recurrence::values(&graph, &op, 5);
-    (graph, values)
+/// What kind of mistake a bug is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "snake_case")]
+enum Class {
+    /// A barrier of threads that is missing or stands elsewhere.
+    Barrier,
+    /// A wait for copies, products or other blocks that is missing or waits for too little.
+    Wait,
+    /// A fence, a proxy fence, an order or a scope that is missing or too weak.
+    Fence,
+    /// A stage, phase, parity, count or number of bytes of a pipeline.
+    Pipeline,
+    /// A bound or a mask that lets one more or one less through.
+    Bounds,
+    /// An index, stride, offset or operand in the place of another.
+    Index,
+    /// A value that is missing, was never set or is carried on wrongly.
+    Value,
+    /// Use of what belongs to others, or is gone: exits and reused memory.
+    Lifetime,
 }
 
-fn forms() -> Vec<Form> {
-    use DType::{Bf16, F8E4M3, F16, F32};
-    let form = |name, engine, (graph, inputs), knobs| Form { name, graph, inputs, engine, knobs };
-    let small: &[(&str, i64)] = &[
-        ("cta_k", 32),
-        ("cta_m", 64),
-        ("cta_n", 64),
-        ("split_k", 1),
-        ("stages", 3),
-        ("warp_m", 32),
-        ("warp_n", 32),
-    ];
-    let copied = product([Bf16, Bf16, F32], [70, 72, 200], [Lay::Rows, Lay::Columns, Lay::Rows]);
-    let staged = product([F16, Bf16, F32], [70, 72, 100], [Lay::OddRows, Lay::Rows, Lay::Rows]);
-    let bulk = product([Bf16, Bf16, F32], [200, 136, 320], [Lay::Rows, Lay::Columns, Lay::Rows]);
-    let split = product([F32, F32, F32], [40, 36, 100], [Lay::Rows; 3]);
-    vec![
-        form("gemm_mma", "gemm_mma", copied, small),
-        form("gemm_staged", "gemm_mma", staged, &[("split_k", 1), ("stages", 2)]),
-        form("gemm_wgmma", "gemm_wgmma", bulk, &[("cta_m", 128), ("cta_n", 64), ("stages", 3)]),
-        form("gemm_split", "gemm_simt", split, &[("split_k", 2)]),
-        form(
-            "reduction",
-            "reduction",
-            rows(softmax(F32, &[6, 1000], false)),
-            &[("threads", 128), ("threads_row", 64)],
-        ),
-        form(
-            "columns",
-            "reduction_columns",
-            rows(centred([2, 90, 72])),
-            &[("split", 1), ("threads_y", 16)],
-        ),
-        form(
-            "attention_mma",
-            "attention_mma",
-            causal(Bf16, [50, 70]),
-            &[("cta_k", 16), ("cta_q", 64), ("hold_q", 0), ("warp_q", 16)],
-        ),
-        form(
-            "attention_decode",
-            "attention_decode",
-            causal(F8E4M3, [30, 200]),
-            &[("cluster", 2), ("cta_k", 16), ("cta_q", 64), ("split", 2)],
-        ),
-        form(
-            "attention_wgmma",
-            "attention_wgmma",
-            causal(Bf16, [300, 208]),
-            &[("cta_k", 32), ("cta_q", 128), ("stages", 3)],
-        ),
-        form(
-            "attention_fp8",
-            "attention_wgmma",
-            causal(F8E4M3, [150, 208]),
-            &[("cta_k", 32), ("cta_q", 128), ("stages", 2)],
-        ),
-        form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
-        form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
-        form("rnn_counter", "rnn_grid", lstm([20, 128]), &[("group_ctas", 2), ("exchange", 0)]),
-        form("rnn_ll", "rnn_grid", lstm([5, 64]), &[("group_ctas", 2), ("exchange", 1)]),
-    ]
+/// Parts of the texts of the machine's errors, and what they are called here.
+const ERRORS: &[(&str, &str)] = &[
+    ("is out of bounds", "out of bounds"),
+    ("is not aligned", "misaligned"),
+    ("none makes progress", "hang"),
+    ("arrivals where", "mbarrier overflow"),
+    ("which has exited", "exited peer"),
+    ("without a wgmma.fence", "missing wgmma fence"),
+    (": trap", "trap"),
+    ("it is not initialised", "uninitialised mbarrier"),
+];
+
+/// What an error of a launch is called.
+fn finding(name: &str, error: &kiln::Error) -> String {
+    assert!(error.kind() != ErrorKind::Compile, "{name}: {error}");
+    let text = error.to_string();
+    if let Some((_, first)) = text.split_once("first:\n") {
+        return first.split(':').next().unwrap_or_default().to_owned();
+    }
+    let known = ERRORS.iter().find(|(part, _)| text.contains(part));
+    known.unwrap_or_else(|| panic!("{name}: {text}")).1.to_owned()
 }
 
-fn open(templates: Option<PathBuf>) -> Kiln {
+fn open(templates: Option<PathBuf>, seed: u64) -> Kiln {
     let device = Some(DeviceChoice::Sim("sim".to_owned()));
-    Kiln::open(Config { templates, ..harness::checked(device) }).unwrap()
+    let sim_seed = Some(seed);
+    Kiln::open(Config { templates, sim_seed, ..harness::checked(device) }).unwrap()
 }
 
-/// A device whose templates are texts, by their names.
-fn rendered(texts: &[(&str, String)]) -> Kiln {
-    let folder = tempfile::tempdir().unwrap();
-    for (template, text) in texts {
-        let path = folder.path().join(format!("{template}.tera"));
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, format!("{{% raw %}}{text}{{% endraw %}}")).unwrap();
+/// A kernel with the template that it was rendered from, which others may share.
+struct Rendered {
+    template: &'static str,
+    parameters: BTreeMap<String, String>,
+    source: KernelSource,
+}
+
+impl Rendered {
+    /// What holds for this kernel's parameters and not for another's, in the language of templates.
+    fn apart_from(&self, other: &Rendered) -> String {
+        let differs = |(path, value): &(&String, &String)| {
+            other.parameters.get(*path).is_some_and(|theirs| theirs != *value)
+        };
+        let (path, value) = self.parameters.iter().find(differs).expect("some parameter differs");
+        format!("{path} == {value}")
     }
-    open(Some(folder.path().to_owned()))
+}
+
+/// Paths and values of the numbers and words in a value.
+fn leaves(path: &str, value: &Value, out: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => {
+            let under = |name: &String| match path {
+                "" => name.clone(),
+                path => format!("{path}.{name}"),
+            };
+            fields.iter().for_each(|(name, value)| leaves(&under(name), value, out));
+        }
+        Value::Array(all) => {
+            let all = all.iter().enumerate();
+            all.for_each(|(at, value)| leaves(&format!("{path}[{at}]"), value, out));
+        }
+        Value::String(text) if text.contains(['"', '\\', '\n']) => {}
+        Value::String(_) | Value::Number(_) | Value::Bool(_) => {
+            out.insert(path.to_owned(), value.to_string());
+        }
+        Value::Null => {}
+    }
+}
+
+/// Runs a graph in buffers that end where its tensors do.
+fn run(
+    kiln: &Kiln,
+    graph: &OperationGraph,
+    config: &EngineConfig,
+    inputs: &Values,
+) -> Result<Values> {
+    let plan = kiln.plan_with(graph, config)?;
+    let (mut pack, mut buffers) = (VariantPack::new(), HashMap::new());
+    for tensor in graph.inputs().chain(graph.outputs()) {
+        let values = inputs.get(&tensor.uid).map_or(&[][..], Vec::as_slice);
+        if tensor.by_value {
+            pack.set_value(tensor.uid, values[0]);
+            continue;
+        }
+        let (bytes, size) = (tensor.span_bytes()?, tensor.dtype.bytes());
+        let mut data = vec![0xff; bytes as usize];
+        for (value, at) in values.iter().zip(tensor.offsets()) {
+            tensor.dtype.write(*value, &mut data[at * size..]);
+        }
+        let buffer = kiln.device().upload(&data)?;
+        harness::place(&mut pack, tensor.uid, buffer.address(), bytes);
+        buffers.insert(tensor.uid, buffer);
+    }
+    let workspace = kiln.device().upload(&vec![0xff; plan.workspace_bytes() as usize])?;
+    let stream = kiln.stream();
+    plan.execute(&stream, &pack.with_workspace(&workspace))?;
+    stream.synchronize()?;
+    let read = |tensor: &TensorDesc| {
+        let (bytes, size) = (buffers[&tensor.uid].to_vec()?, tensor.dtype.bytes());
+        Ok((
+            tensor.uid,
+            tensor.offsets().map(|at| tensor.dtype.read(&bytes[at * size..])).collect(),
+        ))
+    };
+    graph.outputs().map(read).collect()
 }
 
 /// A form's kernels as they are, and what they should give.
 struct Clean<'a> {
     form: &'a Form,
     config: EngineConfig,
-    kernels: Vec<(&'static str, KernelSource)>,
+    kernels: Vec<Rendered>,
     expected: HashMap<i64, Expected>,
 }
 
 impl<'a> Clean<'a> {
     fn of(kiln: &Kiln, form: &'a Form) -> Clean<'a> {
-        let Form { graph, engine, knobs, .. } = form;
-        let supported =
-            engine::supported(engine, graph.canonical(), kiln.device().target()).unwrap();
+        let Form { name, graph, engine, knobs, .. } = form;
+        let supported = engine::supported(engine, graph.canonical(), kiln.device().target());
+        let supported = supported.unwrap_or_else(|error| panic!("{name}: {error}"));
         let own = supported.heuristic();
         let config = knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value));
-        let templates =
-            supported.lower(&config).unwrap_or_else(|error| panic!("{config}: {error}"));
-        let templates = templates.kernels.into_iter().map(|kernel| kernel.spec.template);
-        let kernels = templates.zip(kiln.sources(graph, &config).unwrap()).collect();
+        let lowering =
+            supported.lower(&config).unwrap_or_else(|error| panic!("{name}: {config}: {error}"));
+        let sources = kiln.sources(graph, &config).unwrap();
+        let kernels = std::iter::zip(lowering.kernels, sources).map(|(kernel, source)| {
+            let mut parameters =
+                BTreeMap::from([("stem".to_owned(), format!("\"{}\"", source.stem))]);
+            leaves("", &kernel.spec.parameters, &mut parameters);
+            Rendered { template: kernel.spec.template, parameters, source }
+        });
+        let kernels: Vec<_> = kernels.collect();
         let expected = reference::evaluate(graph, &form.inputs).unwrap();
-        let clean = Clean { form, config, kernels, expected };
-        let texts = clean.texts("", "");
-        assert_eq!(
-            clean.finding(&rendered(&texts)),
-            None,
-            "{}: the kernels as they are",
-            form.name
-        );
-        clean
+        Clean { form, config, kernels, expected }
     }
 
-    fn texts(&self, from: &str, to: &str) -> Vec<(&'static str, String)> {
-        let text = |source: &KernelSource| match from {
-            "" => source.text.clone(),
-            from => source.text.replace(from, to),
-        };
-        self.kernels.iter().map(|(template, source)| (*template, text(source))).collect()
-    }
-
-    /// What tells that kernels are wrong.
-    fn finding(&self, kiln: &Kiln) -> Option<String> {
-        let Form { name, graph, inputs, .. } = self.form;
-        match harness::run(kiln, graph, Some(&self.config), inputs) {
-            Err(error) => {
-                assert!(error.kind() != ErrorKind::Compile, "{name}: {error}");
-                Some(error.to_string())
+    /// A folder of templates whose texts are the kernels', one text exchanged for another.
+    fn templates(&self, from: &str, to: &str) -> tempfile::TempDir {
+        let mut texts: BTreeMap<&str, String> = BTreeMap::new();
+        for kernel in &self.kernels {
+            let text = match from {
+                "" => kernel.source.text.clone(),
+                from => kernel.source.text.replace(from, to),
+            };
+            let alike = self.kernels.iter().filter(|other| other.template == kernel.template);
+            let others = alike.filter(|other| other.parameters != kernel.parameters);
+            let is_it: Vec<String> = others.map(|other| kernel.apart_from(other)).collect();
+            let is_it = if is_it.is_empty() { "true".to_owned() } else { is_it.join(" and ") };
+            let raw = format!("{{% if {is_it} %}}{{% raw %}}{text}{{% endraw %}}{{% endif %}}");
+            let all = texts.entry(kernel.template).or_default();
+            if !all.contains(&raw) {
+                all.push_str(&raw);
             }
-            Ok(actual) => actual.iter().find_map(|(uid, values)| {
-                let worst = self.expected[uid].worst(values)?;
-                (worst.ratio > 1.0).then(|| format!("{worst:?}"))
-            }),
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for (template, text) in texts {
+            let path = folder.path().join(format!("{template}.tera"));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+        }
+        folder
+    }
+
+    /// What tells that the kernels of a folder are wrong.
+    fn finding(&self, templates: &Path, seed: u64) -> String {
+        let Form { name, graph, inputs, .. } = self.form;
+        let kiln = open(Some(templates.to_owned()), seed);
+        match run(&kiln, graph, &self.config, inputs) {
+            Err(error) => finding(name, &error),
+            Ok(actual) => {
+                let wrong = |(uid, values): (&i64, &Vec<f64>)| {
+                    self.expected[uid].worst(values).is_some_and(|worst| worst.ratio > 1.0)
+                };
+                if actual.iter().any(wrong) { WRONG } else { NOTHING }.to_owned()
+            }
         }
     }
 
-    /// What is not found of these bugs.
-    fn missed(&self, bugs: &[[String; 3]]) -> String {
+    /// What is not as these bugs say, and of the kernels without any.
+    fn differences(&self, bugs: &[Bug], seeds: u64) -> String {
         let mut out = String::new();
-        for [bug, from, to] in bugs {
-            let name = self.form.name;
-            let has = |(_, source): &(&str, KernelSource)| source.text.contains(from);
-            assert!(
-                self.kernels.iter().any(has),
-                "{name} has no `{from}`:\n{}",
-                self.kernels.last().unwrap().1.text
-            );
-            match self.finding(&rendered(&self.texts(from, to))) {
-                None => out += &format!("{name}: {bug}: `{to}` for `{from}`\n"),
-                Some(finding) => {
-                    println!("{name}: {bug}: {}", finding.lines().next().unwrap_or_default());
+        let name = self.form.name;
+        let clean = self.templates("", "");
+        for seed in 0..seeds {
+            let found = self.finding(clean.path(), seed);
+            if found != NOTHING {
+                out += &format!("{name}: as it is, seed {seed}: {found}\n");
+            }
+        }
+        for bug in bugs {
+            let Bug { bug: what, from, to, .. } = bug;
+            let has = |kernel: &Rendered| kernel.source.text.contains(from);
+            assert!(self.kernels.iter().any(has), "{name}: {what}: no source has `{from}`");
+            let templates = self.templates(from, to);
+            for seed in 0..seeds {
+                let (expected, found) = (bug.finds(seed), self.finding(templates.path(), seed));
+                println!("{name}\t{what}\t{:?}\t{seed}\t{found}", bug.class);
+                if found != expected {
+                    out += &format!("{name}: {what}: seed {seed}: {found}, not {expected}\n");
                 }
             }
         }
@@ -230,27 +285,40 @@ impl<'a> Clean<'a> {
 }
 
 #[test]
-fn every_bug_in_kernels_of_matrices_is_found() {
+fn every_bug_is_found() {
     if harness::kiln().device().kind() != "sim" {
         println!("skipped: only the simulated device has a sanitizer");
         return;
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mutants.json");
-    let bugs: Bugs = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    let forms = forms();
+    let bugs: BTreeMap<String, Vec<Bug>> =
+        serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let mut forms = forms();
     let known = |name: &String| forms.iter().any(|form| form.name == name);
     assert!(bugs.keys().all(known), "forms are {:?}", bugs.keys());
-    let clean = open(None);
-    let only = std::env::var("KILN_TEST_MUTANTS").ok();
-    let of = |form: &Form| match &bugs.get(form.name) {
-        Some(bugs) if only.as_ref().is_none_or(|only| only == form.name) => {
-            Clean::of(&clean, form).missed(bugs)
+    for (name, bug) in bugs.iter().flat_map(|(name, bugs)| bugs.iter().map(move |bug| (name, bug)))
+    {
+        let missed = bug.finds == NOTHING;
+        assert_eq!(missed, !bug.reason.is_empty(), "{name}: {}: a reason", bug.bug);
+        assert!(bug.from != bug.to && !bug.from.is_empty(), "{name}: {}: an edit", bug.bug);
+    }
+    if let Ok(only) = std::env::var("KILN_TEST_MUTANTS") {
+        forms.retain(|form| form.name == only);
+    }
+    let seeds = if harness::all_are_wanted() { SEEDS } else { 1 };
+    let (clean, next) = (open(None, 0), AtomicUsize::new(0));
+    let work = || {
+        let mut out = String::new();
+        while let Some(form) = forms.get(next.fetch_add(1, Relaxed)) {
+            let bugs = bugs.get(form.name).map_or(&[][..], Vec::as_slice);
+            out += &Clean::of(&clean, form).differences(bugs, seeds);
         }
-        _ => String::new(),
+        out
     };
-    let missed: String = thread::scope(|scope| {
-        let all: Vec<_> = forms.iter().map(|form| scope.spawn(|| of(form))).collect();
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let differences: String = thread::scope(|scope| {
+        let all: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    assert!(missed.is_empty(), "not found:\n{missed}");
+    assert!(differences.is_empty(), "not as `tests/data/mutants.json` says:\n{differences}");
 }

@@ -46,6 +46,8 @@ fn tidy() {
     let folders = [
         "src",
         "machine/src",
+        "sass/src",
+        "sass/tests",
         "sim/src",
         "sim/tests",
         "sim/benches",

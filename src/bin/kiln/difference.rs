@@ -1,4 +1,4 @@
-//! Differences between two results of a tensor.
+//! Differences between two results of a tensor, or of a scratch buffer.
 
 use kiln::TensorDesc;
 use kiln::escape::escaped;
@@ -92,6 +92,38 @@ impl Difference {
             "largest": number(self.largest),
             "first": self.first.iter().map(element).collect::<Vec<_>>(),
         })
+    }
+}
+
+/// Comparison of a scratch buffer's bytes with earlier ones.
+pub struct BytesDifference {
+    pub name: String,
+    pub bytes: usize,
+    pub differing: usize,
+    /// Offset of the first byte that differs.
+    pub first: Option<usize>,
+}
+
+impl BytesDifference {
+    pub fn of(name: &str, was: &[u8], is: &[u8]) -> BytesDifference {
+        let differs = || (0..is.len()).filter(|at| was.get(*at) != is.get(*at));
+        let (name, bytes) = (name.to_owned(), is.len());
+        BytesDifference { name, bytes, differing: differs().count(), first: differs().next() }
+    }
+
+    pub fn text(&self) -> String {
+        let BytesDifference { name, bytes, differing, first } = self;
+        match first {
+            None => format!("scratch {name}: {bytes} bytes, the same"),
+            Some(first) => format!(
+                "scratch {name}: {differing} of {bytes} bytes differ, the first at offset {first}"
+            ),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        let BytesDifference { name, bytes, differing, first } = self;
+        json!({ "buffer": name, "bytes": bytes, "differing": differing, "first": first })
     }
 }
 

@@ -73,7 +73,7 @@ impl DumpArgs {
     }
 }
 
-fn machine(name: &str) -> Result<Machine, String> {
+pub fn machine(name: &str) -> Result<Machine, String> {
     Machine::named(name).ok_or_else(|| {
         format!("expected one of {}", Machine::ALL.map(|machine| machine.name).join(", "))
     })

@@ -23,6 +23,7 @@ mod problem;
 mod progress;
 mod replay;
 mod run;
+mod sass;
 mod terminal;
 mod tune;
 mod warm;
@@ -96,6 +97,8 @@ enum Command {
     Dump(dump::DumpArgs),
     /// Rerun a dumped kernel, or an edited version, and compare results and counters
     Replay(replay::ReplayArgs),
+    /// List the machine code of kernels and estimate how long it takes on a GPU
+    Sass(sass::SassArgs),
     /// Show which engines can run a problem, with knobs, and why the others cannot
     Engines(engines::EnginesArgs),
     /// Benchmark a problem file, a recurrent network or attention: build, host overhead, device
@@ -231,6 +234,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Dump(args) => dump::dump(&args, recorder),
+        Command::Sass(args) => sass::sass(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
         Command::Bench(args) => bench::bench(&args),

@@ -33,6 +33,9 @@ pub struct WatchArgs {
     /// Simulator: order of warps and of asynchronous copies
     #[arg(long, value_name = "SEED")]
     pub sim_seed: Option<u64>,
+    /// Simulator: the largest known errors of approximate functions and tensor cores
+    #[arg(long)]
+    pub sim_worst: bool,
     /// Simulator: count instructions and memory traffic
     #[arg(long)]
     pub counters: bool,
@@ -61,6 +64,7 @@ impl WatchArgs {
         Config {
             sanitize: self.sanitize.then_some(true),
             sim_seed: self.sim_seed,
+            sim_worst: self.sim_worst.then_some(true),
             count: self.counters,
             ..Config::default()
         }

@@ -10,7 +10,7 @@ use kiln::{Error, ErrorKind, Kiln, reference};
 use serde_json::{Value, json};
 
 use crate::counts;
-use crate::difference::Difference;
+use crate::difference::{BytesDifference, Difference};
 use crate::options::{DeviceArgs, WatchArgs};
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
 use crate::progress;
@@ -24,7 +24,8 @@ Examples:
   kiln replay dumps/*
 
 A kernel.cu or kernel.ptx that was edited in the folder itself is found without --edited.
-Inputs are those captured in the dump, or random from seed 1 if it has none.
+Inputs are those captured in the dump, or random from seed 1 if it has none. A kernel that continues
+what others began (a grid's steps, split sums) needs what was captured.
 
 Exit code 1: a launch failed, the sanitizer reported findings, a result exceeds the error bound of
 the f64 reference, or an unedited kernel's result differs from that on the same device before.";
@@ -111,6 +112,8 @@ struct Comparison<'a> {
     /// Baseline of the comparison: `captured`, or the dumped kernel's result now.
     earlier: &'static str,
     differences: Vec<Difference>,
+    /// Differences of scratch buffers that the kernel shares with others.
+    scratch: Vec<BytesDifference>,
     checks: Vec<Check>,
     /// Faults that set the exit code to 1.
     faults: Vec<String>,
@@ -141,6 +144,7 @@ impl<'a> Comparison<'a> {
             after,
             earlier,
             differences: Vec::new(),
+            scratch: Vec::new(),
             checks: Vec::new(),
             faults: Vec::new(),
         };
@@ -151,11 +155,21 @@ impl<'a> Comparison<'a> {
                 let graph = dump.graph();
                 let expected = reference::evaluate(graph, inputs)?;
                 let compare = |tensor: &kiln::TensorDesc| {
-                    let (is, expected) = (&trial.outputs[&tensor.uid], &expected[&tensor.uid]);
+                    let (is, expected) = (trial.outputs.get(&tensor.uid)?, &expected[&tensor.uid]);
                     was.map(|was| Difference::of(tensor, &was[&tensor.uid], is, &expected.values))
                 };
                 comparison.differences = graph.outputs().filter_map(compare).collect();
-                comparison.checks = problem::check(graph, inputs, trial)?;
+                let scratch = match captured {
+                    Some(_) => dump.scratch(),
+                    None => before.scratch.clone(),
+                };
+                let pairs = std::iter::zip(&scratch, &after.scratch);
+                comparison.scratch = pairs
+                    .map(|((name, was), (_, is))| BytesDifference::of(name, was, is))
+                    .collect();
+                if dump.is_last() {
+                    comparison.checks = problem::check(graph, inputs, trial)?;
+                }
             }
         }
         comparison.judge();
@@ -172,6 +186,8 @@ impl<'a> Comparison<'a> {
             let other = self.differences.iter().filter(|difference| !difference.is_none());
             let earlier = self.earlier;
             self.faults.extend(other.map(|of| format!("`{}` differs from {earlier}", of.name)));
+            let other = self.scratch.iter().filter(|of| of.differing > 0);
+            self.faults.extend(other.map(|of| format!("`{}` differs from {earlier}", of.name)));
         }
     }
 
@@ -181,6 +197,9 @@ impl<'a> Comparison<'a> {
         say!("dump      {} ({}), of {}", dump.stem(), dump.arch(), dump.target());
         say!("device    {} [{}]", device.target(), device.kind());
         say!("inputs    {}", self.inputs);
+        if let (position, launches @ 2..) = dump.position() {
+            say!("position  launch {} of {launches} of the problem", position + 1);
+        }
         say!(
             "launch    {} blocks of {} threads, {} bytes of shared memory",
             launch.grid,
@@ -195,6 +214,12 @@ impl<'a> Comparison<'a> {
         let earlier = self.earlier;
         for difference in &self.differences {
             say!("{earlier:<9} {}", difference.text().replace('\n', "\n          "));
+        }
+        for difference in &self.scratch {
+            say!("{earlier:<9} {}", difference.text());
+        }
+        if !dump.is_last() && device.kind() != "null" {
+            say!("reference none: the outputs are complete after the last launch");
         }
         for check in &self.checks {
             say!("reference {}", check_text(check));
@@ -267,10 +292,12 @@ impl<'a> Comparison<'a> {
                 "threads": launch.threads,
                 "shared_bytes": launch.shared_bytes,
             },
+            "position": { "launch": self.dump.position().0, "of": self.dump.position().1 },
             "before": relaunch(self.before),
             "after": relaunch(self.after),
             "compared_with": self.earlier,
             "differences": self.differences.iter().map(Difference::json).collect::<Vec<_>>(),
+            "scratch": self.scratch.iter().map(BytesDifference::json).collect::<Vec<_>>(),
             "checks": self.checks.iter().map(check_json).collect::<Vec<_>>(),
             "faults": self.faults,
         })

@@ -1,5 +1,5 @@
 //! Capturing the tensors of a kernel's first launch in its dump: inputs before it, outputs after
-//! it.
+//! it, and the memory that it shares with other launches.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -9,9 +9,10 @@ use tracing::warn;
 use crate::cache::Held;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::plan::dump::format::{FILE_MODE, INPUTS, OUTPUTS};
+use crate::plan::dump::format::{AFTER, BEFORE, DumpLaunch, FILE_MODE, INPUTS, OUTPUTS};
+use crate::plan::dump::memory::SharedMemory;
 use crate::plan::problem::tensors::packed_bytes;
-use crate::plan::recipe::{Capture, PlannedKernel};
+use crate::plan::recipe::{Capture, Feed, PlannedKernel};
 use crate::tensor::TensorDesc;
 
 /// A launch to capture.
@@ -37,23 +38,29 @@ impl Captured<'_> {
             return launch();
         }
         let graph = &self.kernel.part.graph;
-        let before =
-            self.check_size(capture).and_then(|()| self.write(capture, INPUTS, graph.inputs()));
+        let shape = self.kernel.dump_launch();
+        let before = self
+            .check_size(capture, &shape)
+            .and_then(|()| self.write(capture, INPUTS, graph.inputs()))
+            .and_then(|()| self.write_shared(capture, BEFORE, &shape));
         launch()?;
-        let after = before.and_then(|()| self.write(capture, OUTPUTS, graph.outputs()));
+        let after = before
+            .and_then(|()| self.write(capture, OUTPUTS, graph.outputs()))
+            .and_then(|()| self.write_shared(capture, AFTER, &shape));
         if let Err(error) = after {
             warn!("the tensors of {} are not captured: {error}", self.kernel.report.stem);
         }
         Ok(())
     }
 
-    fn check_size(&self, capture: &Capture) -> Result<()> {
+    fn check_size(&self, capture: &Capture, launch: &DumpLaunch) -> Result<()> {
         if self.device.kind() == "null" {
             return Err(Error::driver("the null device has no memory"));
         }
         let graph = &self.kernel.part.graph;
         let in_memory = graph.inputs().chain(graph.outputs()).filter(|tensor| !tensor.by_value);
-        let bytes = in_memory.map(|tensor| tensor.span_bytes().unwrap_or(u64::MAX));
+        let shared = SharedMemory::arguments(launch).map(|(_, argument)| argument.bytes);
+        let bytes = in_memory.map(|tensor| tensor.span_bytes().unwrap_or(u64::MAX)).chain(shared);
         let (bytes, bytes_max) = (bytes.fold(0, u64::saturating_add), capture.bytes_max);
         match bytes > bytes_max {
             true => Err(Error::driver(format!(
@@ -91,13 +98,32 @@ impl Captured<'_> {
             };
             packed.push((tensor, bytes));
         }
-        let bytes = packed_bytes(&packed, Some(addresses))?;
-        let written = Held::open(&capture.folder).and_then(|own| own.put(name, &bytes, FILE_MODE));
-        written.map_err(|error| {
-            let shown = capture.folder.join(name);
-            Error::io(format!("failed to write tensors to `{}`: {error}", shown.display()))
-        })
+        put(capture, name, &packed_bytes(&packed, Some(addresses))?)
     }
+
+    /// Writes the memory that the launch shares with others, if any.
+    fn write_shared(&self, capture: &Capture, name: &str, launch: &DumpLaunch) -> Result<()> {
+        if !launch.shares_memory() {
+            return Ok(());
+        }
+        self.stream.synchronize()?;
+        let feed = |at: usize| match self.kernel.feeds[at] {
+            Feed::Map(map) => self.kernel.maps[map].1,
+            feed => feed,
+        };
+        let memory = SharedMemory::captured(launch, |at, bytes| {
+            self.device.read(feed(at).word(self.words, self.workspace), bytes)
+        });
+        put(capture, name, &memory?.into_file()?)
+    }
+}
+
+fn put(capture: &Capture, name: &str, bytes: &[u8]) -> Result<()> {
+    let written = Held::open(&capture.folder).and_then(|own| own.put(name, bytes, FILE_MODE));
+    written.map_err(|error| {
+        let shown = capture.folder.join(name);
+        Error::io(format!("failed to write tensors to `{}`: {error}", shown.display()))
+    })
 }
 
 /// A tensor's elements in row-major order, from its strided memory.

@@ -13,6 +13,8 @@
 //!   stack.txt            call stack of the plan
 //!   inputs.safetensors   with captured tensors: before the first launch
 //!   outputs.safetensors  with captured tensors: after the first launch
+//!   before.safetensors   of kernels that share memory with others: what they write, before it
+//!   after.safetensors    the same memory after it
 //! ```
 
 use std::collections::BTreeMap;
@@ -37,6 +39,8 @@ pub(in crate::plan) const PTX: &str = "kernel.ptx";
 pub(in crate::plan) const CUBIN: &str = "kernel.cubin";
 pub(in crate::plan) const INPUTS: &str = "inputs.safetensors";
 pub(in crate::plan) const OUTPUTS: &str = "outputs.safetensors";
+pub(in crate::plan) const BEFORE: &str = "before.safetensors";
+pub(in crate::plan) const AFTER: &str = "after.safetensors";
 pub(in crate::plan) const SASS: &str = "kernel.sass";
 
 /// Dumps are readable by all users.
@@ -73,6 +77,12 @@ pub(in crate::plan) struct DumpLaunch {
     pub(in crate::plan) threads: u32,
     pub(in crate::plan) shared_bytes: u32,
     pub(in crate::plan) cooperative: bool,
+    /// Position among the launches that compute the problem together.
+    #[serde(default)]
+    pub(in crate::plan) position: usize,
+    /// Number of launches that compute the problem together.
+    #[serde(default = "alone")]
+    pub(in crate::plan) launches: usize,
     /// The kernel's tensor parameters, in order.
     pub(in crate::plan) arguments: Vec<DumpArgument>,
     /// The parameters after `arguments`: 8-byte constants.
@@ -109,11 +119,26 @@ pub(in crate::plan) enum Passed {
     Map,
 }
 
+/// [`DumpLaunch::launches`] of dumps that do not say it.
+fn alone() -> usize {
+    1
+}
+
 impl DumpLaunch {
     /// The launch, without its registers, which depend on the compiler.
     pub(in crate::plan) fn shape(&self) -> Launch {
         let DumpLaunch { grid, threads, shared_bytes, cooperative, .. } = *self;
         Launch { grid, threads, shared_bytes, cooperative, registers: 0 }
+    }
+
+    /// Whether the kernel reads what launches before it left, or leaves something for later ones.
+    pub(in crate::plan) fn shares_memory(&self) -> bool {
+        self.launches > 1
+    }
+
+    /// Whether the outputs that the kernel writes are complete after it.
+    pub(in crate::plan) fn is_last(&self) -> bool {
+        self.position + 1 == self.launches
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(in crate::plan) mod capture;
 pub(in crate::plan) mod format;
+pub(in crate::plan) mod memory;
 pub(in crate::plan) mod overrides;
 pub(in crate::plan) mod overriding;
 pub(in crate::plan) mod read;

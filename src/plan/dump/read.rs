@@ -12,9 +12,10 @@ use crate::escape::{escaped, is_word};
 use crate::frontend::Values;
 use crate::graph::OperationGraph;
 use crate::plan::dump::format::{
-    CUBIN, DumpArgument, DumpSpec, INPUTS, OPTIONS, OUTPUTS, PROBLEM, PTX, Passed, SCHEMA, SOURCE,
-    SPEC, digest,
+    AFTER, BEFORE, CUBIN, DumpArgument, DumpSpec, INPUTS, OPTIONS, OUTPUTS, PROBLEM, PTX, Passed,
+    SCHEMA, SOURCE, SPEC, digest,
 };
+use crate::plan::dump::memory::SharedMemory;
 use crate::plan::problem::tensors::{read_metadata, read_values};
 use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
@@ -33,6 +34,9 @@ pub struct Dump {
     edit: Option<Edit>,
     inputs: Option<Values>,
     outputs: Option<Values>,
+    /// Memory that the captured launch shared with others, before it and after it.
+    pub(in crate::plan) before: Option<SharedMemory>,
+    after: Option<SharedMemory>,
     /// Device addresses in the captured launch, by tensor name.
     addresses: HashMap<String, u64>,
 }
@@ -100,6 +104,7 @@ impl Dump {
             true => read_values(path, tensors.into_iter()).map(Some),
             false => Ok(None),
         };
+        let shared = |name: &str| SharedMemory::open(&folder.join(name), &spec.launch);
         let mut addresses = HashMap::new();
         for path in [&inputs, &outputs].into_iter().filter(|path| path.exists()) {
             addresses.extend(read_addresses(path)?);
@@ -109,6 +114,8 @@ impl Dump {
             edit: edit_in_place(folder, &spec, &source.text, &image.ptx)?,
             inputs: values(&inputs, graph.inputs().collect())?,
             outputs: values(&outputs, graph.outputs().collect())?,
+            before: shared(BEFORE)?,
+            after: shared(AFTER)?,
             options: text(OPTIONS)?.lines().map(str::to_owned).collect(),
             addresses,
             spec,
@@ -156,6 +163,23 @@ impl Dump {
     /// The captured outputs; `None` also if the captured launch failed.
     pub fn outputs(&self) -> Option<&Values> {
         self.outputs.as_ref()
+    }
+
+    /// Whether the outputs that the kernel writes are complete after it: it computes the problem
+    /// alone, or is the last of several kernels.
+    pub fn is_last(&self) -> bool {
+        self.spec.launch.is_last()
+    }
+
+    /// The kernel's position among those that compute the problem together, and their number.
+    pub fn position(&self) -> (usize, usize) {
+        (self.spec.launch.position, self.spec.launch.launches)
+    }
+
+    /// The captured bytes of the scratch buffers that the kernel shares with others, by name, after
+    /// the launch; empty also if the captured launch failed.
+    pub fn scratch(&self) -> Vec<(String, Vec<u8>)> {
+        self.after.as_ref().map_or(Vec::new(), |after| after.scratch(&self.spec.launch))
     }
 
     /// The edit of the source or PTX in the folder, if any.

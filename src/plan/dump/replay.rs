@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::frontend::Values;
 use crate::plan::build::Kiln;
 use crate::plan::context::resolved::unsigned;
-use crate::plan::dump::format::Passed;
+use crate::plan::dump::format::{DumpArgument, Passed};
+use crate::plan::dump::memory::SharedMemory;
 use crate::plan::dump::read::{Dump, Edit};
 use crate::plan::problem::trial::{Trial, download, upload};
 use crate::plan::recipe::MAP_ALIGNMENT;
@@ -25,8 +26,11 @@ const TIMED: usize = 21;
 pub struct Relaunch {
     /// The kernel's resources; `None` if the driver assembled it from PTX.
     pub resources: Option<Resources>,
-    /// Outputs and time (the median of 21 launches on a GPU), or the error of the launch.
+    /// The outputs that the kernel writes and its time (the median of 21 launches on a GPU), or the
+    /// error of the launch.
     pub trial: Result<Trial>,
+    /// Bytes of the scratch buffers that the kernel shares with others, by name, after the launch.
+    pub scratch: Vec<(String, Vec<u8>)>,
     /// Counters, if the device counts.
     pub counters: Option<Counters>,
     /// Findings of the sanitizer, if it is on.
@@ -46,11 +50,14 @@ impl Kiln {
     }
 
     /// Compiles a dumped kernel, or an edit of it, with the dump's options, and launches it with
-    /// the dump's launch configuration on these inputs.
+    /// the dump's launch configuration on these inputs. What launches before it left in memory is
+    /// restored from the dump.
     ///
     /// # Errors
     /// `BadParam` when the dump's architecture is not the GPU's, an input is missing, an option or
-    /// source line could read a file, or only [signed](crate::Config::trust_all) code may run;
+    /// source line could read a file, or only [signed](crate::Config::trust_all) code may run, and
+    /// for a kernel that continues what others began, without its captured tensors or on other
+    /// inputs;
     /// `Compile` when there is no NVRTC or the kernel does not compile; `Driver` when device memory
     /// is exhausted. A failed launch is part of the result, not an error.
     pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
@@ -77,13 +84,7 @@ impl Kiln {
         if self.inner.signed_only {
             return Err(unsigned("dumps are not signed"));
         }
-        let arguments = &dump.spec.launch.arguments;
-        if arguments.iter().any(|argument| argument.passed == Passed::Scratch) {
-            return Err(Error::not_supported(format!(
-                "kernel {} shares scratch memory with another one: it does not run alone",
-                dump.spec.stem
-            )));
-        }
+        check_memory(dump, inputs)?;
         let target = self.device().target();
         if self.device().kind() == "cuda" && target.arch != dump.arch() {
             let (arch, own) = (dump.arch(), target.arch);
@@ -107,14 +108,20 @@ impl Kiln {
         words.extend(&dump.spec.launch.numbers);
         let stream = self.stream();
         let run = || {
+            arguments.iter().try_for_each(Placed::restore)?;
             let start = stream.record()?;
             if launch.grid > 0 {
                 kernel.launch(&launch, &words, stream.handle())?;
             }
             Ok(Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3))
         };
+        let mut scratch = Vec::new();
         let trial = run().and_then(|elapsed| {
             let outputs = arguments.iter().filter_map(Placed::read).collect::<Result<_>>()?;
+            let shared = SharedMemory::captured(&dump.spec.launch, |at, bytes| {
+                self.device().read(arguments[at].word, bytes)
+            });
+            scratch = shared?.scratch(&dump.spec.launch);
             let timed = if self.device().kind() == "cuda" { TIMED } else { 0 };
             let mut times = (0..timed).map(|_| run()).collect::<Result<Vec<_>>>()?;
             times.sort();
@@ -124,6 +131,7 @@ impl Kiln {
         Ok(Relaunch {
             resources: (!image.cubin.is_empty()).then_some(image.resources),
             trial,
+            scratch,
             counters: self.device().counters(),
             findings: self.device().findings(),
         })
@@ -132,8 +140,24 @@ impl Kiln {
     /// Allocates the arguments of a launch, with the alignment that tensors had when they were
     /// captured.
     fn place<'a>(&self, dump: &'a Dump, inputs: &Values) -> Result<Vec<Placed<'a>>> {
-        let mut placed = Vec::new();
-        for argument in &dump.spec.launch.arguments {
+        let mut placed: Vec<Placed<'a>> = Vec::new();
+        for (at, argument) in dump.spec.launch.arguments.iter().enumerate() {
+            let is_scratch = argument.passed == Passed::Scratch;
+            let is_same = |other: &&Placed<'_>| {
+                let other = other.argument;
+                other.tensor == argument.tensor && (other.passed == Passed::Scratch) == is_scratch
+            };
+            if let Some(same) = placed.iter().find(is_same) {
+                placed.push(Placed { argument, ..same.clone() });
+                continue;
+            }
+            let before = dump.before.as_ref().and_then(|before| before.of(at));
+            if is_scratch {
+                let buffer = self.device().upload(&vec![POISON; argument.bytes as usize])?;
+                let (word, buffer) = (buffer.address(), Some(buffer));
+                placed.push(Placed { argument, tensor: None, word, buffer, offset: 0, before });
+                continue;
+            }
             let tensor = dump.graph().tensor_named(&argument.tensor)?;
             let values = inputs.get(&tensor.uid);
             if values.is_none() && !argument.written {
@@ -151,29 +175,74 @@ impl Kiln {
                     (buffer.address() + offset as u64, Some(buffer))
                 }
             };
-            placed.push(Placed { tensor, word, buffer, offset, written: argument.written });
+            placed.push(Placed { argument, tensor: Some(tensor), word, buffer, offset, before });
         }
         Ok(placed)
     }
 }
 
+/// Checks that the memory of launches before the dump's is known, if there were any.
+fn check_memory(dump: &Dump, inputs: &Values) -> Result<()> {
+    let (position, launches) = dump.position();
+    if position == 0 {
+        return Ok(());
+    }
+    let (stem, number) = (dump.stem(), position + 1);
+    let what = format!("kernel {stem} is launch {number} of {launches} of its problem");
+    if dump.before.is_none() {
+        return Err(Error::bad_param(format!(
+            "{what}, and the dump has not the memory that the others left; dump it with \
+             `--tensors` or `KILN_DUMP_TENSORS=1`"
+        )));
+    }
+    let is_captured = dump.inputs().is_some_and(|captured| {
+        let bits = |values: &Vec<f64>| values.iter().map(|value| value.to_bits()).collect();
+        let same = |(uid, values): (&i64, &Vec<f64>)| {
+            inputs.get(uid).is_some_and(|given| {
+                let [given, values]: [Vec<u64>; 2] = [given, values].map(bits);
+                given == values
+            })
+        };
+        captured.iter().all(same)
+    });
+    match is_captured {
+        true => Ok(()),
+        false => Err(Error::bad_param(format!(
+            "{what}: it continues from the captured inputs, and takes no others"
+        ))),
+    }
+}
+
 /// An argument of a relaunch.
+#[derive(Clone)]
 struct Placed<'a> {
-    tensor: &'a TensorDesc,
+    argument: &'a DumpArgument,
+    /// The tensor; `None` for a scratch buffer.
+    tensor: Option<&'a TensorDesc>,
     /// The value of the parameter.
     word: u64,
     /// The buffer, kept alive during the launch.
     buffer: Option<Buffer>,
     /// Offset of the tensor in the buffer, in bytes.
     offset: usize,
-    written: bool,
+    /// What the captured launch found in memory that it shares with others.
+    before: Option<&'a [u8]>,
 }
 
 impl Placed<'_> {
+    /// Restores what the captured launch found.
+    fn restore(&self) -> Result<()> {
+        match (&self.buffer, self.before) {
+            (Some(buffer), Some(bytes)) => buffer.write(self.offset as u64, bytes),
+            _ => Ok(()),
+        }
+    }
+
     /// The values of a tensor that the kernel has written.
     fn read(&self) -> Option<Result<(i64, Vec<f64>)>> {
-        let buffer = self.buffer.as_ref().filter(|_| self.written)?;
-        let values = download(buffer, self.tensor, self.offset);
-        Some(values.map(|values| (self.tensor.uid, values)))
+        let buffer = self.buffer.as_ref().filter(|_| self.argument.written)?;
+        let tensor = self.tensor?;
+        let values = download(buffer, tensor, self.offset);
+        Some(values.map(|values| (tensor.uid, values)))
     }
 }

@@ -10,12 +10,12 @@ use tracing::warn;
 use crate::cache::Held;
 use crate::codegen::KernelSource;
 use crate::compile::{Image, disassemble, options};
-use crate::device::Device;
+use crate::device::{Device, Launch};
 use crate::error::{Error, Result};
 use crate::kernel::{Argument, KernelSpec};
 use crate::plan::dump::format::{
-    CUBIN, DumpArgument, DumpLaunch, DumpSpec, FILE_MODE, INPUTS, OPTIONS, OUTPUTS, PROBLEM, PTX,
-    Passed, SASS, SCHEMA, SOURCE, SPEC, digest, identifier,
+    AFTER, BEFORE, CUBIN, DumpArgument, DumpLaunch, DumpSpec, FILE_MODE, INPUTS, OPTIONS, OUTPUTS,
+    PROBLEM, PTX, Passed, SASS, SCHEMA, SOURCE, SPEC, digest, identifier,
 };
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe::{Feed, PlannedKernel};
@@ -76,7 +76,8 @@ impl PlannedKernel {
                 _ => {}
             }
         }
-        [INPUTS, OUTPUTS, SASS].into_iter().try_for_each(|stale| own.remove(stale))?;
+        let stale = [INPUTS, OUTPUTS, BEFORE, AFTER, SASS];
+        stale.into_iter().try_for_each(|name| own.remove(name))?;
         let problem = self.part.graph.to_json() + "\n";
         let options = options(*arch).join("\n") + "\n";
         let stack = Backtrace::force_capture().to_string();
@@ -96,7 +97,30 @@ impl PlannedKernel {
 
     fn dump_spec(&self, device: &Device) -> DumpSpec {
         let KernelSpec { stem, template, entry, arch, parameters } = &self.spec;
-        let (report, launch) = (&self.report, self.launch);
+        let report = &self.report;
+        let editable = [(SOURCE, &self.source.text), (PTX, &self.image.ptx)];
+        DumpSpec {
+            schema: SCHEMA,
+            stem: stem.clone(),
+            template: (*template).to_owned(),
+            entry: (*entry).to_owned(),
+            arch: *arch,
+            device: device.kind().to_owned(),
+            target: device.target().name.clone(),
+            config: self.config().to_string(),
+            key: report.key.to_hex(),
+            origin: report.origin.to_string(),
+            overridden: report.overridden.clone(),
+            launch: self.dump_launch(),
+            resources: report.resources,
+            digests: editable.map(|(name, text)| (name.to_owned(), digest(text))).into(),
+            parameters: serde_json::Value::clone(parameters),
+        }
+    }
+
+    /// The launch as dumps describe it.
+    pub(in crate::plan) fn dump_launch(&self) -> DumpLaunch {
+        let Launch { grid, threads, shared_bytes, cooperative, .. } = self.launch;
         let canonical = self.part.graph.canonical();
         let named = |at: i64, passed: Passed| {
             let uid = canonical.uids[at as usize];
@@ -128,30 +152,15 @@ impl PlannedKernel {
             Feed::Number(number) => Some(*number),
             _ => None,
         };
-        let editable = [(SOURCE, &self.source.text), (PTX, &self.image.ptx)];
-        DumpSpec {
-            schema: SCHEMA,
-            stem: stem.clone(),
-            template: (*template).to_owned(),
-            entry: (*entry).to_owned(),
-            arch: *arch,
-            device: device.kind().to_owned(),
-            target: device.target().name.clone(),
-            config: self.config().to_string(),
-            key: report.key.to_hex(),
-            origin: report.origin.to_string(),
-            overridden: report.overridden.clone(),
-            launch: DumpLaunch {
-                grid: launch.grid,
-                threads: launch.threads,
-                shared_bytes: launch.shared_bytes,
-                cooperative: launch.cooperative,
-                arguments: self.arguments.iter().map(argument).collect(),
-                numbers: self.feeds.iter().filter_map(number).collect(),
-            },
-            resources: report.resources,
-            digests: editable.map(|(name, text)| (name.to_owned(), digest(text))).into(),
-            parameters: serde_json::Value::clone(parameters),
+        DumpLaunch {
+            grid,
+            threads,
+            shared_bytes,
+            cooperative,
+            position: self.position,
+            launches: self.launches,
+            arguments: self.arguments.iter().map(argument).collect(),
+            numbers: self.feeds.iter().filter_map(number).collect(),
         }
     }
 }

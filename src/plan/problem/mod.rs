@@ -1,5 +1,7 @@
 //! Problems: what manifests and the command line plan and run.
 
+#[cfg(feature = "sim")]
+mod clocks;
 pub(in crate::plan) mod tensors;
 pub(in crate::plan) mod trial;
 

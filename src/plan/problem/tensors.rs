@@ -128,6 +128,17 @@ pub(in crate::plan) fn read_values_beside<'a>(
     Ok(values)
 }
 
+/// Reads the `u8` tensors of a safetensors file.
+///
+/// # Errors
+/// `BadParam` when the file cannot be read or is malformed.
+pub(in crate::plan) fn read_u8(path: &Path) -> Result<HashMap<String, Vec<u8>>> {
+    let bytes = read(path)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(malformed(path))?;
+    let tensors = file.iter().filter(|(_, view)| view.dtype() == Dtype::U8);
+    Ok(tensors.map(|(name, view)| (name.to_owned(), view.data().to_vec())).collect())
+}
+
 /// Reads the metadata of a safetensors file.
 ///
 /// # Errors
@@ -166,7 +177,7 @@ pub fn write_values<'a>(
 
 /// Serialises packed tensors and metadata as a safetensors file.
 pub(in crate::plan) fn packed_bytes(
-    tensors: &[(&TensorDesc, Vec<u8>)],
+    tensors: &[(&TensorDesc, impl AsRef<[u8]>)],
     metadata: Option<HashMap<String, String>>,
 ) -> Result<Vec<u8>> {
     let failed =
@@ -175,7 +186,7 @@ pub(in crate::plan) fn packed_bytes(
         .iter()
         .map(|(tensor, bytes)| {
             let shape = tensor.dims.iter().map(|dim| *dim as usize).collect();
-            let view = TensorView::new(safetensors_dtype(tensor.dtype), shape, bytes);
+            let view = TensorView::new(safetensors_dtype(tensor.dtype), shape, bytes.as_ref());
             Ok((tensor.name.as_str(), view.map_err(failed)?))
         })
         .collect::<Result<Vec<_>>>()?;

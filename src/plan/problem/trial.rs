@@ -125,6 +125,23 @@ impl Kiln {
         Ok(Trial { outputs, elapsed, counters })
     }
 
+    /// Executes a plan once without reading its outputs; returns the counters of each kernel's
+    /// launch, `None` if it was not launched or the device does not count. With
+    /// [`Config::sample`](crate::plan::Config::sample) some blocks are run for all.
+    ///
+    /// # Errors
+    /// As [`Kiln::trial`].
+    ///
+    /// # Panics
+    /// When `inputs` lacks a by-value tensor.
+    pub fn count(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<Vec<Option<Counters>>> {
+        let (pack, _buffers) = self.bound(plan, inputs)?;
+        let mut counters = vec![None; plan.kernels().len()];
+        let device = self.device();
+        plan.execute_each(&self.stream(), &pack, |kernel| counters[kernel] = device.counters())?;
+        Ok(counters)
+    }
+
     /// A variant pack with uploaded inputs and allocated outputs and workspace, and its buffers by
     /// uid; the workspace has the uid `None`.
     pub(in crate::plan) fn bound(

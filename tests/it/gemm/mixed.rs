@@ -72,7 +72,12 @@ fn extreme_values_are_multiplied_exactly() {
         let results = harness::run(kiln, &graph, Some(&config), &values).unwrap();
         for (at, own) in results[&c].iter().enumerate() {
             let product = wide[at / 4] * far[at % 4];
-            assert_eq!(*own, f64::from(product as f32), "{} by {}", wide[at / 4], far[at % 4]);
+            let nearest = product as f32;
+            // A tensor core may round the other way.
+            let place = f64::from(nearest.abs().next_up()) - f64::from(nearest.abs());
+            let near = (own - product).abs() < place && place.is_finite();
+            let what = format!("{} by {}: {own}", wide[at / 4], far[at % 4]);
+            assert!(*own == f64::from(nearest) || near, "{what}");
         }
     }
 }

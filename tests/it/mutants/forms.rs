@@ -1,0 +1,312 @@
+//! Kernels to plant bugs in: for each template, a graph with values and the knobs that choose the
+//! form of it.
+
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{
+    Attention, AttentionShape, Band, Diagonal, Direction, MatmulMath, Recurrence, RowLayout,
+};
+use kiln::rnn::{CellKind, CellOptions};
+use kiln::{DType, OperationGraph, TensorDesc};
+
+use crate::attention::cases::{self as attention, Storage};
+use crate::columns::{batch_norm, statistics};
+use crate::gemm::cases::{self as gemm, Case, Lay};
+use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
+use crate::golden::{centred, chain};
+use crate::harness::Values;
+use crate::recurrence;
+use crate::reduction::{residual_rms, softmax};
+use crate::rnn_cells::user_cells;
+use crate::rows::{layer, long};
+
+/// A kernel to plant bugs in: a graph with values, an engine and the knobs that choose its form.
+pub struct Form {
+    pub name: &'static str,
+    pub graph: OperationGraph,
+    pub inputs: Values,
+    pub engine: &'static str,
+    pub knobs: &'static [(&'static str, i64)],
+}
+
+type Task = (OperationGraph, Values);
+
+/// Noise: what is periodic may add up to nothing where a part is left out.
+fn filled(graph: OperationGraph) -> Task {
+    let fill = |of: &TensorDesc| {
+        if of.name == "epsilon" {
+            return vec![1e-3];
+        }
+        let mut noise = fastrand::Rng::with_seed(of.uid as u64);
+        let count = of.elements().expect("tensors under test are small");
+        (0..count).map(|_| of.dtype.round(2.0 * noise.f64() - 0.9)).collect()
+    };
+    let inputs = graph.inputs().map(|of| (of.uid, fill(of))).collect();
+    (graph, inputs)
+}
+
+fn product(types: [DType; 3], extents: [i64; 3], lays: [Lay; 3]) -> Task {
+    let graph = Case::new(MatmulMath::F32, types, extents).lays(lays).graph();
+    let inputs = gemm::inputs(&graph);
+    (graph, inputs)
+}
+
+/// The square of a channels-last operand, and which of its elements are above a scalar.
+fn strided() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = TensorDesc::packed(1, "x", &[2, 3, 35], DType::F32);
+    let x = graph.tensor(TensorDesc { strides: vec![105, 1, 3], ..x });
+    let scale = graph.scalar("scale", 3, DType::F32);
+    let square = graph.pointwise(Pointwise::new(Mode::Mul), &[x, x]).unwrap();
+    let over = graph.pointwise(Pointwise::new(Mode::CmpGt), &[square, scale]).unwrap();
+    graph.output(square, "square", DType::F32);
+    graph.output(over, "over", DType::Bool);
+    graph.build().unwrap()
+}
+
+/// Attention of sequences with lengths, of keys and values of a type; values behind a length are
+/// no numbers.
+fn lengths(
+    op: Attention,
+    kv: DType,
+    [heads, kv_heads]: [i64; 2],
+    [queries, keys]: [i64; 2],
+) -> Task {
+    let op = Attention { key_lengths: true, ..op };
+    let (batches, depth, width) = (2, 64, 64);
+    let shape = AttentionShape { batches, heads, kv_heads, queries, keys, depth, width };
+    let storage = [DType::Bf16, kv, kv, DType::F32].map(Storage::packed);
+    let paged = op.paged;
+    let mut case = attention::case_of(op, shape, storage, [true; 4], 3);
+    if paged {
+        return (case.graph, case.inputs);
+    }
+    let of = |name: &str| case.graph.inputs().find(|of| of.name == name).unwrap().uid;
+    let (v, lengths) = (of("v"), case.inputs[&of("key_lengths")].clone());
+    for (at, value) in case.inputs.get_mut(&v).unwrap().iter_mut().enumerate() {
+        let row = at as i64 / width;
+        if (row % keys) as f64 >= lengths[(row / keys / kv_heads) as usize] {
+            *value = f64::NAN;
+        }
+    }
+    (case.graph, case.inputs)
+}
+
+fn causal(kv: DType, extents: [i64; 2]) -> Task {
+    let band = Band::causal(Diagonal::BottomRight);
+    lengths(Attention { band, ..Attention::new(MatmulMath::F32) }, kv, [2, 1], extents)
+}
+
+fn recurrent(op: Recurrence, dtype: DType) -> Task {
+    let graph = recurrence::graph(&op, 5, dtype);
+    let values = recurrence::values(&graph, &op, 5);
+    (graph, values)
+}
+
+fn plain(kind: CellKind, sizes: [i64; 2]) -> Recurrence {
+    recurrence::layer(kind, CellOptions::default(), MatmulMath::F32, sizes)
+}
+
+fn lstm(sizes: [i64; 2]) -> Task {
+    recurrent(plain(CellKind::Lstm, sizes), DType::F16)
+}
+
+/// Packed sequences in both directions, with resets and every state.
+fn sequences(kind: CellKind, sizes: [i64; 2]) -> Recurrence {
+    let with = recurrence::everything(kind);
+    let (layout, direction) = (RowLayout::Packed, Direction::Both);
+    Recurrence { with, layout, direction, ..plain(kind, sizes) }
+}
+
+type Knobs = &'static [(&'static str, i64)];
+
+fn form(name: &'static str, engine: &'static str, task: Task, knobs: Knobs) -> Form {
+    let (graph, inputs) = task;
+    Form { name, graph, inputs, engine, knobs }
+}
+
+/// Pointwise operations and reductions.
+fn rows() -> Vec<Form> {
+    use DType::{Bf16, F16, F32};
+    vec![
+        form(
+            "pointwise_flat",
+            "pointwise",
+            filled(chain(5, 200)),
+            &[("grid", 0), ("items", 2), ("threads", 64)],
+        ),
+        form("pointwise_rows", "pointwise", filled(chain(5, 200)), &[("grid", 1)]),
+        form(
+            "pointwise_strided",
+            "pointwise",
+            filled(strided()),
+            &[("grid", 0), ("items", 1), ("threads", 128)],
+        ),
+        form("pointwise_general", "pointwise_general", filled(strided()), &[]),
+        form(
+            "reduction",
+            "reduction",
+            filled(softmax(F32, &[6, 1000], false)),
+            &[("threads", 128), ("threads_row", 64)],
+        ),
+        form("reduction_norm", "reduction", filled(layer(Bf16, [5, 200])), &[]),
+        form("reduction_rms", "reduction", filled(residual_rms([5, 200])), &[]),
+        form(
+            "reduction_streamed",
+            "reduction",
+            filled(softmax(F32, &[2, 40_003], false)),
+            &[("cluster", 1), ("split", 1)],
+        ),
+        form(
+            "reduction_variance",
+            "reduction",
+            filled(layer(F32, [1, 150_001])),
+            &[("cluster", 1), ("split", 1)],
+        ),
+        form("reduction_split", "reduction", filled(long()), &[("cluster", 1), ("split", 2)]),
+        form("reduction_cluster", "reduction", filled(long()), &[("cluster", 2), ("split", 1)]),
+        form(
+            "columns",
+            "reduction_columns",
+            filled(centred([2, 90, 72])),
+            &[("split", 1), ("threads_y", 16)],
+        ),
+        form("columns_split", "reduction_columns", filled(centred([2, 90, 72])), &[("split", 2)]),
+        form(
+            "columns_variance",
+            "reduction_columns",
+            statistics(batch_norm(), F16, [4, 24, 5, 6]),
+            &[("split", 1), ("threads_y", 8)],
+        ),
+    ]
+}
+
+fn products() -> Vec<Form> {
+    use DType::{Bf16, F16, F32};
+    const SMALL: Knobs = &[
+        ("cta_k", 32),
+        ("cta_m", 64),
+        ("cta_n", 64),
+        ("split_k", 1),
+        ("stages", 3),
+        ("warp_m", 32),
+        ("warp_n", 32),
+    ];
+    let lays = [Lay::Rows, Lay::Columns, Lay::Rows];
+    let copied = product([Bf16, Bf16, F32], [70, 72, 200], lays);
+    let staged = product([F16, Bf16, F32], [70, 72, 100], [Lay::OddRows, Lay::Rows, Lay::Rows]);
+    let bulk = product([Bf16, Bf16, F32], [200, 136, 320], lays);
+    let single = product([F32; 3], [70, 72, 100], [Lay::Rows; 3]);
+    let split = product([F32; 3], [40, 36, 100], [Lay::Rows; 3]);
+    let from = |graph: OperationGraph| {
+        let inputs = gemm::inputs(&graph);
+        (graph, inputs)
+    };
+    let wide = product([Bf16, Bf16, F32], [300, 136, 320], lays);
+    vec![
+        form("gemm_simt", "gemm_simt", single, &[("split_k", 1)]),
+        form("gemm_split", "gemm_simt", split, &[("split_k", 2)]),
+        form("gemm_mma", "gemm_mma", copied, SMALL),
+        form("gemm_staged", "gemm_mma", staged, &[("split_k", 1), ("stages", 2)]),
+        form("gemm_prologues", "gemm_mma", from(prologues([70, 72, 104], F16)), SMALL),
+        form(
+            "gemm_reduced",
+            "gemm_mma",
+            from(reduced_everywhere([70, 72, 96], Bf16)),
+            &[("split_k", 1), ("warp_n", 32)],
+        ),
+        form("gemm_wgmma", "gemm_wgmma", bulk, &[("cta_m", 128), ("cta_n", 64), ("stages", 3)]),
+        form(
+            "gemm_cluster",
+            "gemm_wgmma",
+            wide,
+            &[("cluster", 2), ("cta_m", 128), ("cta_n", 64), ("stages", 3)],
+        ),
+        form(
+            "gemm_tma_store",
+            "gemm_wgmma",
+            from(bias_gelu([900, 264, 192], Bf16)),
+            &[("cta_m", 128), ("cta_n", 128), ("ping_pong", 1), ("stages", 3)],
+        ),
+    ]
+}
+
+fn attentions() -> Vec<Form> {
+    use DType::{Bf16, F8E4M3};
+    let band = Band::causal(Diagonal::BottomRight);
+    let band = Attention { band, ..Attention::new(MatmulMath::F32) };
+    let paged = Attention { paged: true, ..Attention::new(MatmulMath::F32) };
+    vec![
+        form("attention_simt", "attention_simt", lengths(band, Bf16, [4, 2], [150, 140]), &[]),
+        form(
+            "attention_mma",
+            "attention_mma",
+            causal(Bf16, [50, 70]),
+            &[("cta_k", 16), ("cta_q", 64), ("hold_q", 0), ("warp_q", 16)],
+        ),
+        form(
+            "attention_decode",
+            "attention_decode",
+            causal(F8E4M3, [30, 200]),
+            &[("cluster", 2), ("cta_k", 16), ("cta_q", 64), ("split", 2)],
+        ),
+        form(
+            "attention_split",
+            "attention_decode",
+            causal(Bf16, [3, 200]),
+            &[("cluster", 1), ("cta_k", 16), ("split", 4)],
+        ),
+        form(
+            "attention_paged",
+            "attention_decode",
+            lengths(paged, Bf16, [2, 1], [2, 90]),
+            &[("cta_k", 16)],
+        ),
+        form(
+            "attention_wgmma",
+            "attention_wgmma",
+            causal(Bf16, [300, 208]),
+            &[("cta_k", 32), ("cta_q", 128), ("stages", 3)],
+        ),
+        form(
+            "attention_fp8",
+            "attention_wgmma",
+            causal(F8E4M3, [150, 208]),
+            &[("cta_k", 32), ("cta_q", 128), ("stages", 2)],
+        ),
+    ]
+}
+
+fn recurrences() -> Vec<Form> {
+    use DType::{F16, F32};
+    let own = |name: &str, sizes: [i64; 2]| {
+        let cells = user_cells::all().unwrap();
+        let cell = cells.into_iter().find(|cell| cell.name == name).unwrap();
+        recurrent(Recurrence::new(cell, sizes[0], sizes[1]), F16)
+    };
+    let options = CellOptions { projected: true, peephole: true, ..CellOptions::default() };
+    let full = Recurrence {
+        cell: CellKind::Lstm.cell(&options).into(),
+        ..sequences(CellKind::Lstm, [8, 20])
+    };
+    let steps = sequences(CellKind::GruResetBefore, [6, 24]);
+    vec![
+        form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
+        form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
+        form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
+        form("rnn_counter", "rnn_grid", lstm([20, 128]), &[("group_ctas", 2), ("exchange", 0)]),
+        form("rnn_ll", "rnn_grid", lstm([5, 64]), &[("group_ctas", 2), ("exchange", 1)]),
+        form(
+            "rnn_stream",
+            "rnn_stream",
+            lstm([5, 128]),
+            &[("exchange", 0), ("group_ctas", 2), ("smem_percent", 0), ("weight_registers", 0)],
+        ),
+        form("rnn_step", "rnn_step", recurrent(steps, F16), &[]),
+        form("rnn_norm", "rnn_cluster", own("layer_norm_lstm", [5, 64]), &[("group_ctas", 2)]),
+        form("rnn_own", "rnn_cta", own("mgu", [5, 40]), &[]),
+    ]
+}
+
+pub fn forms() -> Vec<Form> {
+    rows().into_iter().chain(products()).chain(attentions()).chain(recurrences()).collect()
+}
