@@ -137,7 +137,7 @@ impl Estimate {
     /// Estimates a launch of a kernel.
     ///
     /// Bounds that are near each other add up to more than the largest: the estimate is their norm
-    /// of order [`OVERLAP`]. There is no time to start and to end a launch, and the clock is the
+    /// of order 3. There is no time to start and to end a launch, and the clock is the
     /// machine's boost. Waiting for other warps is seen where it is a loop that polls, as one
     /// flight of what is waited for.
     pub fn of(code: &Code, machine: &Machine, launch: &Launch<'_>) -> Estimate {

@@ -152,7 +152,7 @@ impl Execution {
         Execution::with(flow, edges, warps)
     }
 
-    /// Executions by a warp of which nothing was counted: a loop is repeated [`TRIPS`] times, and
+    /// Executions by a warp of which nothing was counted: a loop is repeated 16 times, and
     /// branches go either way.
     pub fn assumed(flow: &Flow) -> Execution {
         let mut equations = Vec::new();
