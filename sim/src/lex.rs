@@ -181,7 +181,8 @@ impl<'a> Lexer<'a> {
         let start = self.at - whole.len();
         self.at += 1;
         self.take_while(|byte| byte.is_ascii_alphanumeric());
-        if matches!(self.text.as_bytes()[self.at - 1], b'e' | b'E') {
+        let exponent = matches!(self.text.as_bytes()[self.at - 1], b'e' | b'E');
+        if exponent && matches!(self.peek(0), b'+' | b'-') {
             self.at += 1;
             self.take_while(|byte| byte.is_ascii_digit());
         }

@@ -29,6 +29,10 @@ fn text_that_is_cut_off() {
     );
     assert_eq!(refuse("/* and so on\n"), "ptx line 4: a comment is not closed");
     assert_eq!(refuse(".file 1 \"k.cu\n"), "ptx line 4: a string is not closed");
+    for number in ["1.5e", "1.5e-", "1.5e\u{e9}"] {
+        let word = number.trim_end_matches('\u{e9}');
+        assert_eq!(refuse(number), format!("ptx line 4: bad number `{word}`"));
+    }
     assert_eq!(refuse_body("add.s32 %r1, %r2,"), "ptx line 8: expected an operand, found `}`");
 }
 
