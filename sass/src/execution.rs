@@ -103,7 +103,6 @@ impl Execution {
         // Behind the edges, what ends in each block.
         let ends: Vec<usize> =
             (0..flow.blocks.len()).filter(|&block| flow.blocks[block].ends).collect();
-        let unknowns = count + ends.len();
         let mut equations = Vec::new();
         for (at, block) in flow.blocks.iter().enumerate() {
             let mut factors: Vec<(usize, f64)> = Vec::new();
@@ -147,7 +146,11 @@ impl Execution {
                 equations.push(Equation { factors, value: 0.0, certainty: DOUBTFUL });
             }
         }
-        let mut edges = solve(&equations, unknowns, warps);
+        // Functions are not entered along edges, and what is in them is left out.
+        let reached = flow.reached();
+        let sources = flow.edges.iter().map(|edge| edge.from).chain(ends.iter().copied());
+        let held = sources.map(|block| !reached[block]).collect();
+        let mut edges = solve(&equations, held, warps);
         edges.truncate(count);
         Execution::with(flow, edges, warps)
     }
@@ -175,7 +178,7 @@ impl Execution {
             let value = if edge.from == 0 { share } else { 0.0 };
             equations.push(Equation { factors, value, certainty: CERTAIN });
         }
-        let edges = solve(&equations, flow.edges.len(), 1.0);
+        let edges = solve(&equations, vec![false; flow.edges.len()], 1.0);
         Execution::with(flow, edges, 1.0)
     }
 
@@ -221,9 +224,10 @@ const ROUNDS: usize = 12;
 /// Deviations below are not doubted.
 const OFF: f64 = 0.01;
 
-fn solve(equations: &[Equation], unknowns: usize, warps: f64) -> Vec<f64> {
+/// The unknowns, of which some are held at 0.
+fn solve(equations: &[Equation], mut held: Vec<bool>, warps: f64) -> Vec<f64> {
+    let unknowns = held.len();
     let mut found = vec![warps; unknowns];
-    let mut held = vec![false; unknowns];
     for round in 0..ROUNDS {
         let mut matrix = vec![vec![0.0; unknowns + 1]; unknowns];
         for equation in equations {

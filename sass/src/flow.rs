@@ -95,6 +95,15 @@ impl Flow {
         }
     }
 
+    /// Whether each block can be reached from the start: functions that are called cannot.
+    pub fn reached(&self) -> Vec<bool> {
+        let mut reached = vec![false; self.blocks.len()];
+        for block in self.order() {
+            reached[block] = true;
+        }
+        reached
+    }
+
     /// Blocks that can be reached from the start, in reverse postorder.
     fn order(&self) -> Vec<usize> {
         let (mut seen, mut order) = (vec![false; self.blocks.len()], Vec::new());
