@@ -10,6 +10,7 @@ use crate::engine::attention::score::Source;
 use crate::engine::signature::{ctype, kernel_parameter};
 use crate::expr::Identifiers;
 use crate::graph::{AttentionShape, Band, Diagonal};
+use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// Names of a tensor's strides.
@@ -112,6 +113,8 @@ pub(super) struct AttentionParameters {
     intervals: Option<Interval>,
     /// Whether tiles with the most keys come last, and so are started first.
     descending: bool,
+    /// Pairs of batch and heads whose tiles run at the same time (`attention/rasterize.cuh`).
+    raster_pairs: i64,
     /// Whether the score program changes scores, masks them, reads tensors, is long.
     modified: bool,
     masked: bool,
@@ -181,9 +184,12 @@ pub(super) fn problem_parameters(
     }
 }
 
-/// Parameters of an attention kernel, with the functions that its score program calls.
+/// Parameters of an attention kernel, with the functions that its score program calls; `packs` as
+/// for [`problem_parameters`].
 pub(super) fn attention_parameters(
     problem: &Problem<'_>,
+    target: &Target,
+    packs: bool,
 ) -> (AttentionParameters, BTreeSet<&'static str>) {
     let (op, score) = (problem.op, &problem.score);
     let Band { diagonal, left, right } = op.band;
@@ -228,6 +234,7 @@ pub(super) fn attention_parameters(
         bottom_right: diagonal == Diagonal::BottomRight,
         intervals: op.intervals.then(interval),
         descending: right.is_some(),
+        raster_pairs: raster_pairs(problem, target, packs),
         modified: score.is_modified(),
         masked: score.is_masked(),
         reads: score.reads_tensors(),
@@ -239,6 +246,28 @@ pub(super) fn attention_parameters(
         descale_v: op.descale_v.then(|| element(problem, "descale_v")),
     };
     (parameters, emitted.functions)
+}
+
+/// The share of L2 for K and V; FlashAttention-3 takes 32 MB of Hopper's 50.
+const L2_SHARE: f64 = 0.625;
+
+/// Queries up to which all tiles of a pair run at the same time whatever the order.
+const QUERIES_SHORT: i64 = 64;
+
+/// How many pairs of batch and heads run at the same time. One reads K and V least often where all
+/// tiles have as many keys. Where they have not, concurrent tiles of one pair drift apart; those of
+/// several, ordered by their keys, do so less: as many as L2 has room for.
+fn raster_pairs(problem: &Problem<'_>, target: &Target, packs: bool) -> i64 {
+    let AttentionShape { queries, keys, depth, width, .. } = problem.shape;
+    if problem.op.band.right.is_none() || queries <= QUERIES_SHORT {
+        return 1;
+    }
+    let bytes = |slot: &str, elements: i64| (problem.tensor(slot).dtype.bytes() as i64) * elements;
+    let bytes = keys.saturating_mul(bytes("k", depth) + bytes("v", width)).max(1);
+    let fit = (target.l2_bytes as f64 * L2_SHARE) as i64 / bytes;
+    let sharing = if packs { 1 } else { problem.shape.group() };
+    // The tiles of all are counted in 32 bits.
+    fit.saturating_mul(sharing).min((1 << 30) / queries).max(1)
 }
 
 /// The operation and its operands, line by line.

@@ -307,7 +307,7 @@ impl<'a> Matrices<'a> {
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let passed: Vec<_> = self.problem.passed().collect();
-        let (attention, functions) = attention_parameters(&self.problem);
+        let (attention, functions) = attention_parameters(&self.problem, self.target, tiling.packs);
         let names = self.names("sm80", name, "attention/sm80_attention_mma.cu");
         let parameters = self.mma_parameters(
             schedule,

@@ -193,7 +193,7 @@ impl Tunable<2> for Simt<'_> {
         let problem = &self.problem;
         let Schedule { settings, shared_bytes, blocks, .. } = *schedule;
         let passed: Vec<_> = problem.passed().collect();
-        let (attention, functions) = attention_parameters(problem);
+        let (attention, functions) = attention_parameters(problem, self.target, false);
         let parameters = Parameters {
             problem: problem_parameters(problem, &passed, false, functions),
             attention,

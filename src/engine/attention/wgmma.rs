@@ -248,7 +248,7 @@ impl Wgmma<'_> {
         };
         let AttentionShape { depth, width, .. } = *self.shape();
         let product_width = product_width(width);
-        let (attention, functions) = attention_parameters(problem);
+        let (attention, functions) = attention_parameters(problem, self.matrices.target, false);
         let parameters = problem_parameters(problem, passed, false, functions);
         let k_batch = if problem.op.paged { "page" } else { parameters.sequence.k_batch };
         let operand = |of: &TmaOperand, name, title, tile, fp8| SteppedOperand {
