@@ -24,10 +24,10 @@ pub struct Execution {
 }
 
 /// How sure an equation is, relative to what it says.
-const CERTAIN: f64 = 1e3;
+const CERTAIN: f64 = 1e2;
 const LIKELY: f64 = 1.0;
 const UNSURE: f64 = 0.05;
-const DOUBTFUL: f64 = 1e-3;
+const DOUBTFUL: f64 = 1e-2;
 
 /// Iterations of a loop that nobody counted.
 const TRIPS: f64 = 16.0;
@@ -247,8 +247,9 @@ fn solve(equations: &[Equation], mut held: Vec<bool>, warps: f64) -> Vec<f64> {
             }
         }
         for (at, row) in matrix.iter_mut().enumerate() {
-            // What no equation ties is as small as can be.
-            row[at] += if held[at] { 1e12 } else { 1e-9 } / (warps * warps);
+            // What no equation ties, such as a loop without memory accesses, is as small as can be:
+            // less than what is doubtful, more than the rounding of what is certain.
+            row[at] += if held[at] { 1e9 } else { 1e-6 } / (warps * warps);
         }
         found = eliminate(matrix);
         for (held, found) in held.iter_mut().zip(&mut found) {

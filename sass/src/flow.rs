@@ -1,7 +1,7 @@
 //! Control flow: blocks, edges and loops.
 
 use crate::cubin::Code;
-use crate::instruction::{BYTES, Jump};
+use crate::instruction::{BYTES, Instruction, Jump};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub struct Loop {
     pub parent: Option<usize>,
 }
 
-/// The control flow of a kernel. Calls are left out: they return behind the call.
+/// The control flow of a kernel. Functions are left out: they return behind the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// Blocks, in order of address; the first is where the kernel starts.
@@ -72,14 +72,14 @@ impl Flow {
             let last = self.blocks[from].instructions.end - 1;
             let (mut targets, mut ends) = (Vec::new(), false);
             let mut falls = true;
-            match code.instructions[last].jump() {
-                Some(Jump::To { target, conditional }) => {
+            match jump(code, last) {
+                Some(Jump::To { target, conditional } | Jump::Call { target, conditional }) => {
                     falls = conditional;
                     targets.extend(starts.get(&target).copied());
                 }
                 Some(Jump::Exit { conditional }) => (falls, ends) = (conditional, true),
                 Some(Jump::Indirect) => (falls, ends) = (false, true),
-                Some(Jump::Call) | None => {}
+                None => {}
             }
             if falls && from + 1 < self.blocks.len() {
                 targets.insert(0, from + 1);
@@ -198,19 +198,31 @@ impl Flow {
     }
 }
 
+/// Instructions in front of a call among which one sets the address that it returns to.
+const RETURN_ADDRESS: usize = 24;
+
+/// Where execution goes on, if not behind the instruction; `None` for calls of functions, which
+/// return there.
+fn jump(code: &Code, at: usize) -> Option<Jump> {
+    let own = &code.instructions[at];
+    let sets = |before: &Instruction| before.immediate() == own.address + BYTES;
+    let before = &code.instructions[at.saturating_sub(RETURN_ADDRESS)..at];
+    own.jump().filter(|jump| !matches!(jump, Jump::Call { .. }) || !before.iter().any(sets))
+}
+
 /// Blocks start at the first instruction, at targets of branches, and behind branches.
 fn blocks(code: &Code) -> Vec<Block> {
     let count = code.instructions.len();
     let mut starts = BTreeSet::from([0]);
-    for (at, instruction) in code.instructions.iter().enumerate() {
-        match instruction.jump() {
-            Some(Jump::To { target, .. }) => {
+    for at in 0..count {
+        match jump(code, at) {
+            Some(Jump::To { target, .. } | Jump::Call { target, .. }) => {
                 starts.extend([at + 1, (target / BYTES) as usize]);
             }
             Some(Jump::Exit { .. } | Jump::Indirect) => {
                 starts.insert(at + 1);
             }
-            Some(Jump::Call) | None => {}
+            None => {}
         }
     }
     let starts: Vec<usize> = starts.into_iter().filter(|&start| start < count).collect();

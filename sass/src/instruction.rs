@@ -39,8 +39,14 @@ pub enum Jump {
         /// Whether there is a condition.
         conditional: bool,
     },
-    /// In a function, which returns behind the instruction.
-    Call,
+    /// In a function, which returns behind the instruction, or at a label: ptxas leaves loops so up
+    /// to sm_89.
+    Call {
+        /// The address.
+        target: u32,
+        /// Whether there is a condition.
+        conditional: bool,
+    },
     /// Nowhere, or behind the instruction where the condition does not hold.
     Exit {
         /// Whether there is a condition.
@@ -105,7 +111,7 @@ impl Instruction {
                 _ => None,
             },
             "JMP" => Some(Jump::To { target: self.target(), conditional }),
-            "CALL" => Some(Jump::Call),
+            "CALL" => Some(Jump::Call { target: self.target(), conditional }),
             "EXIT" | "KILL" => Some(Jump::Exit { conditional }),
             "RET" => Some(Jump::Exit { conditional }),
             "BRX" | "BRXU" | "JMX" => Some(Jump::Indirect),
@@ -122,6 +128,11 @@ impl Instruction {
             _ => far,
         };
         (i64::from(self.address + BYTES) + words * 4) as u32
+    }
+
+    /// The bits that are an immediate operand, where there is one.
+    pub(crate) fn immediate(&self) -> u32 {
+        (self.word >> 32) as u32
     }
 
     /// Bytes that each lane loads or stores, for instructions of memory.

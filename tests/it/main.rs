@@ -21,6 +21,7 @@ mod docs;
 mod dump;
 mod dynamic_rows;
 mod errors;
+mod estimates;
 mod excluded;
 mod front_ends;
 mod gemm;

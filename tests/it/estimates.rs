@@ -1,0 +1,70 @@
+//! How long key kernels take by their machine code: a golden file. A difference is reviewed as
+//! code; `make golden` rewrites it.
+
+use std::fmt::Write;
+
+use kiln::engine::machine_of;
+use kiln::plan::Problem;
+use kiln::{Config, Kiln};
+use serde::Deserialize;
+
+use crate::golden::assert_golden;
+use crate::harness;
+
+#[derive(Deserialize)]
+struct Row {
+    name: String,
+    devices: Vec<String>,
+    problem: serde_json::Value,
+}
+
+/// Blocks or clusters that are simulated: those of one kernel do alike.
+const SAMPLE: u32 = 2;
+
+/// The kernels of a problem, a line each.
+fn lines(row: &Row, device: &str) -> String {
+    let problem = Problem::from_json(&row.problem.to_string()).expect("the problem is valid");
+    let device = Some(format!("sim:{device}").parse().expect("a target of the table"));
+    let config = Config { device, count: true, sample: Some(SAMPLE), ..harness::config() };
+    let kiln = Kiln::open(config).expect("the simulated device opens");
+    let machine = machine_of(kiln.device().target());
+    let values = problem.random_values(1).expect("the inputs fit memory");
+    let mut text = String::new();
+    for (number, graph) in problem.graphs().into_iter().enumerate() {
+        let plan = kiln.plan(graph).unwrap_or_else(|error| panic!("{}: {error:?}", row.name));
+        let inputs = problem.inputs(number, &values);
+        let counters = kiln.count(&plan, &inputs).expect("the kernels run");
+        for (kernel, counters) in plan.kernels().iter().zip(&counters) {
+            let counters = counters.as_ref().expect("the device counts");
+            let (code, estimate) = kernel.clocks(&machine, counters).expect("it has machine code");
+            let stem = kernel.identifier();
+            let stem = stem.rsplit_once('-').map_or(&*stem, |(stem, _)| stem);
+            let bound = estimate.bounds.first().expect("a kernel is bound by something").bound;
+            let (instructions, clocks) = (code.instructions.len(), estimate.clocks);
+            let (path, findings) = (estimate.path, estimate.findings.len());
+            let us = estimate.us;
+            writeln!(
+                text,
+                "  {stem:36} {instructions:5} {path:9.0} {clocks:9.0} {us:9.2} {findings:3} {bound}"
+            )
+            .expect("strings grow");
+        }
+    }
+    text
+}
+
+#[test]
+fn estimates_of_key_kernels() {
+    let text = include_str!("../data/estimates.json");
+    let rows: Vec<Row> = serde_json::from_str(text).expect("the data is well formed");
+    let mut table = format!(
+        "{:38} {:>5} {:>9} {:>9} {:>9} {:>3} bound by\n",
+        "", "SASS", "path", "clocks", "us", "!"
+    );
+    for row in &rows {
+        for device in &row.devices {
+            table += &format!("{}, {device}\n{}", row.name, lines(row, device));
+        }
+    }
+    assert_golden("estimates", &table);
+}
