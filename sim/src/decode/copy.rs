@@ -41,7 +41,7 @@ impl Decoder<'_> {
     /// Parses the number of groups, a literal.
     pub(super) fn group_count(&self, i: &Instruction, m: &Modifiers<'_>) -> Result<i64> {
         match i.operands[..] {
-            [Operand::Int(left)] if left >= 0 => Ok(left),
+            [Operand::Int(left)] if left >= 0 => Ok(left.min(u32::MAX.into())),
             _ => Err(m.error("lacks the number of groups")),
         }
     }

@@ -269,7 +269,7 @@ pub(super) fn commit(warp: &mut Warp, block: &BlockState) {
 pub(super) fn wait(warp: &mut Warp, block: &BlockState, newest: u32) -> Next {
     let committed = warp.products.committed;
     let first = warp.index as usize / WARPS * WARPS;
-    if let Some(group) = committed.checked_sub(newest + 1) {
+    if let Some(group) = committed.checked_sub(newest.saturating_add(1)) {
         let end = warp.products.ends[group as usize];
         let group = block.products_issued[first..].iter().take(WARPS);
         if group.into_iter().any(|&issued| issued < end) {

@@ -4,7 +4,7 @@ use crate::run::{Plain, dialects, download, packed, seeded};
 use kiln_sim::FindingKind::{
     DivergentWarpgroup, OverwrittenOperand, UnfencedRegister, WarpgroupRelease,
 };
-use kiln_sim::{Checks, FindingKind, Launch};
+use kiln_sim::{Checks, FindingKind, Launch, Module};
 
 #[test]
 fn mistakes_with_registers_and_warps_are_found() {
@@ -34,6 +34,24 @@ fn mistakes_with_registers_and_warps_are_found() {
                     assert_eq!(download::<f32>(&device, out, 4), [48.0; 4]);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn more_groups_than_there_are_may_be_left() {
+    for left in ["1", "4294967295", "4294967296", "9223372036854775807"] {
+        let text = format!(
+            ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{{\n\
+             wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned {left};\n\
+             cp.async.commit_group;\ncp.async.wait_group {left};\n\
+             cp.async.bulk.commit_group;\ncp.async.bulk.wait_group {left};\nret;\n}}\n"
+        );
+        let kernel = Module::load(&text).unwrap().kernel("k").unwrap();
+        for checks in [Checks::NONE, Checks::ALL] {
+            let shape = Launch { block: [128, 1, 1], checks, ..Launch::default() };
+            let report = seeded(0).launch(&kernel, &shape, &[]).unwrap();
+            assert!(report.findings.is_empty(), "{left}: {}", report.findings[0]);
         }
     }
 }
