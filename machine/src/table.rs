@@ -95,6 +95,8 @@ pub struct Machine {
     pub memory_lanes: u32,
     /// Shared memory or L1 bandwidth in bytes.
     pub shared_bytes_rate: u32,
+    /// L2 in bytes.
+    pub l2_bytes: u64,
     /// L2 bandwidth in bytes per second, if known.
     pub l2_bytes_second: Option<f64>,
     /// DRAM bandwidth in bytes per second.
@@ -133,6 +135,7 @@ const COMMON: Machine = Machine {
     memory_lanes: 32,
     // 32 banks of 4 bytes: CUDA C++ Programming Guide, "Shared Memory".
     shared_bytes_rate: 128,
+    l2_bytes: 0,
     l2_bytes_second: None,
     dram_bytes_second: 0.0,
     registers: 65536,
@@ -143,13 +146,14 @@ const COMMON: Machine = Machine {
 
 impl Machine {
     /// A100 SXM4 80 GB. NVIDIA A100 data sheet (memory, tensor cores) and white paper (SMs, boost
-    /// clock, 5120 bytes per clock from L2).
+    /// clock, L2 of 40 MB, 5120 bytes per clock from it).
     pub const A100: Machine = Machine {
         name: "A100",
         sm_count: 108,
         clock_hz: 1.41e9,
         f32_lanes: 64,
         f64_lanes: 32,
+        l2_bytes: 40 << 20,
         l2_bytes_second: Some(5120.0 * 1.41e9),
         dram_bytes_second: 2.039e12,
         tensor: TensorRates {
@@ -164,12 +168,13 @@ impl Machine {
         ..COMMON
     };
     /// H100 SXM5. NVIDIA H100 data sheet: 3.35 TB/s; the clock follows from 66.9 TFLOPS of FP32,
-    /// 66.9e12 / (132 x 128 x 2); tensor core rates are half the sparse ones. L2 bandwidth is not
-    /// published.
+    /// 66.9e12 / (132 x 128 x 2); tensor core rates are half the sparse ones. L2 of 50 MB: NVIDIA
+    /// H100 white paper; its bandwidth is not published.
     pub const H100: Machine = Machine {
         name: "H100",
         sm_count: 132,
         clock_hz: 1.98e9,
+        l2_bytes: 50 << 20,
         dram_bytes_second: 3.35e12,
         tensor: TensorRates {
             half: 989.4e12,
@@ -191,6 +196,7 @@ impl Machine {
         clock_hz: 2.52e9,
         f64_lanes: 2,
         half_lanes: 64,
+        l2_bytes: 96 << 20,
         dram_bytes_second: 0.864e12,
         tensor: TensorRates {
             half: 362.05e12,
@@ -211,6 +217,7 @@ impl Machine {
     pub const RTX_4090: Machine = Machine {
         name: "RTX 4090",
         sm_count: 128,
+        l2_bytes: 72 << 20,
         dram_bytes_second: 1.008e12,
         tensor: TensorRates {
             half: 165.2e12,
@@ -229,6 +236,7 @@ impl Machine {
         name: "B200",
         sm_count: 148,
         clock_hz: 1.98e9,
+        l2_bytes: 126 << 20,
         dram_bytes_second: 8.0e12,
         tensor: TensorRates {
             half: 2250e12,

@@ -28,6 +28,7 @@ mod execution;
 mod finding;
 mod flow;
 mod instruction;
+mod l2;
 mod lines;
 mod opcode;
 mod path;
@@ -42,6 +43,7 @@ pub use execution::Execution;
 pub use finding::Finding;
 pub use flow::{Block, Edge, Flow, Loop};
 pub use instruction::{Instruction, Jump, Shape};
+pub use l2::{Stream, TileOrder};
 pub use opcode::{Opcode, Pipe};
 pub use walk::Walk;
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use kiln_sass::TileOrder;
+
 use crate::engine::config::{EngineConfig, Knob};
 use crate::engine::cost::{Setting, WorkOf};
 use crate::engine::layout::LayoutInfo;
@@ -89,6 +91,12 @@ pub trait Supported: fmt::Debug {
     /// Clocks that the heuristic's settings are expected to take, where engines that run the same
     /// graphs are distinguished by them: of those, only the one with the fewest pays.
     fn expected_clocks(&self) -> Option<f64> {
+        None
+    }
+
+    /// The order in which the tiles of a setting's first kernel read, for a model of L2; `None`
+    /// where it is not known.
+    fn tile_order(&self, _config: &EngineConfig) -> Option<TileOrder> {
         None
     }
 

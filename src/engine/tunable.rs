@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use kiln_sass::TileOrder;
+
 use crate::engine::config::combinations;
 use crate::engine::header::described;
 use crate::engine::support::GAIN_MIN;
@@ -91,6 +93,11 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
 
     /// See [`Supported::expected_clocks`].
     fn expected_clocks(&self) -> Option<f64> {
+        None
+    }
+
+    /// See [`Supported::tile_order`].
+    fn tile_order(&self, _schedule: &Self::Schedule) -> Option<TileOrder> {
         None
     }
 
@@ -242,6 +249,10 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
 
     fn notes(&self, config: &EngineConfig) -> Notes {
         Self::values(config).map_or_else(|_| Notes::default(), |settings| self.0.notes(settings))
+    }
+
+    fn tile_order(&self, config: &EngineConfig) -> Option<TileOrder> {
+        self.0.tile_order(&self.0.schedule(Self::values(config).ok()?).ok()?)
     }
 
     fn pays(&self) -> bool {

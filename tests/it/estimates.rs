@@ -27,7 +27,8 @@ fn lines(row: &Row, device: &str) -> String {
     let device = Some(format!("sim:{device}").parse().expect("a target of the table"));
     let config = Config { device, count: true, sample: Some(SAMPLE), ..harness::config() };
     let kiln = Kiln::open(config).expect("the simulated device opens");
-    let machine = machine_of(kiln.device().target());
+    let target = kiln.device().target();
+    let machine = machine_of(target);
     let values = problem.random_values(1).expect("the inputs fit memory");
     let mut text = String::new();
     for (number, graph) in problem.graphs().into_iter().enumerate() {
@@ -36,7 +37,8 @@ fn lines(row: &Row, device: &str) -> String {
         let counters = kiln.count(&plan, &inputs).expect("the kernels run");
         for (kernel, counters) in plan.kernels().iter().zip(&counters) {
             let counters = counters.as_ref().expect("the device counts");
-            let (code, estimate) = kernel.clocks(&machine, counters).expect("it has machine code");
+            let estimated = kernel.clocks(target, &machine, counters);
+            let (code, estimate) = estimated.expect("it has machine code");
             let stem = kernel.identifier();
             let stem = stem.rsplit_once('-').map_or(&*stem, |(stem, _)| stem);
             let bound = estimate.bounds.first().expect("a kernel is bound by something").bound;

@@ -39,8 +39,17 @@ fn the_page_has_every_section_and_needs_no_network() {
         assert!(!html.contains(outside), "{outside}");
     }
     let document = parse(&html);
-    let sections =
-        ["graph", "choice", "resources", "bounds", "roofline", "counters", "source", "ptx"];
+    let sections = [
+        "graph",
+        "choice",
+        "resources",
+        "bounds",
+        "roofline",
+        "machine",
+        "counters",
+        "source",
+        "ptx",
+    ];
     for kernel in ["k0", "k1"] {
         for section in sections {
             let id = format!("{kernel}-{section}");
@@ -59,6 +68,10 @@ fn the_page_has_every_section_and_needs_no_network() {
     // Every value of every knob but the chosen ones: 2 + 4 + 5 + 4 - 4.
     assert!(choice.contains("11 candidates"), "{choice}");
     assert!(text(by_id(&document, "k0-resources")).contains("Launch8 × 128 threads"));
+    let machine = text(by_id(&document, "k0-machine"));
+    for part in ["us on H200", "bound by", "blocks on an SM", "FMA "] {
+        assert!(machine.contains(part), "{part}: {machine}");
+    }
     let timeline = text(by_id(&document, "timeline"));
     for step in ["opened NVIDIA H200", "render", "find", "load", "launch"] {
         assert!(timeline.contains(step), "{step}: {timeline}");

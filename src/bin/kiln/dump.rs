@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use serde_json::json;
 use tracing::info_span;
 
-use crate::options::DeviceArgs;
+use crate::options::{DeviceArgs, machine};
 use crate::page::{KernelSection, Page, Ran, Recorder};
 use crate::problem::{self, InputArgs};
 use crate::progress;
@@ -71,12 +71,6 @@ impl DumpArgs {
     fn launches(&self) -> bool {
         self.tensors || self.html.is_some()
     }
-}
-
-pub fn machine(name: &str) -> Result<Machine, String> {
-    Machine::named(name).ok_or_else(|| {
-        format!("expected one of {}", Machine::ALL.map(|machine| machine.name).join(", "))
-    })
 }
 
 /// A problem with its plan and, if it is launched, its inputs.

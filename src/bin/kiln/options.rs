@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kiln::device::DeviceChoice;
-use kiln::engine::{Mode, Notes};
+use kiln::engine::{Machine, Mode, Notes};
 use kiln::{Config, Kiln};
 
 /// Options of every command that opens a device.
@@ -88,4 +88,11 @@ impl DeviceArgs {
             ..config
         })
     }
+}
+
+/// A GPU of the table, for `--machine`.
+pub fn machine(name: &str) -> Result<Machine, String> {
+    Machine::named(name).ok_or_else(|| {
+        format!("expected one of {}", Machine::ALL.map(|machine| machine.name).join(", "))
+    })
 }

@@ -11,8 +11,7 @@ use kiln::{Config, Error, ErrorKind};
 use kiln_sass::{Code, Cubin, Estimate, LoopEstimate};
 use serde_json::{Value, json};
 
-use crate::dump::machine;
-use crate::options::DeviceArgs;
+use crate::options::{DeviceArgs, machine};
 use crate::problem;
 use crate::progress;
 use crate::terminal::say_json;
@@ -116,7 +115,7 @@ fn of_problem(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
         let counters = kiln.count(&plan, &problem.inputs(number, &values))?;
         for (kernel, counters) in plan.kernels().iter().zip(&counters) {
             let Some(counters) = counters else { continue };
-            let (code, estimate) = kernel.clocks(&machine, counters)?;
+            let (code, estimate) = kernel.clocks(target, &machine, counters)?;
             let (file, kernel) = (file.to_owned(), kernel.identifier());
             all.push(Estimated { file, kernel, code, estimate, counted: true });
         }
@@ -136,42 +135,46 @@ fn json(each: &Estimated) -> Value {
     })
 }
 
-fn print(each: &Estimated, listing: bool) {
-    let Estimated { kernel, code, estimate, .. } = each;
-    say!("{kernel}");
-    say!(
-        "  sm_{}, {} instructions, {} registers",
+/// What is known of a kernel's machine code, line by line.
+pub fn report(code: &Code, estimate: &Estimate, counted: bool) -> Vec<String> {
+    let mut lines = vec![format!(
+        "sm_{}, {} instructions, {} registers",
         code.architecture,
         code.instructions.len(),
         code.registers
-    );
-    if each.counted {
+    )];
+    if counted {
         let bound = estimate.bounds.first().map(|first| first.bound.to_string());
-        say!(
-            "  {:.2} us on {}: {:.0} clocks, bound by {}",
+        lines.push(format!(
+            "{:.2} us on {}: {:.0} clocks, bound by {}",
             estimate.us,
             estimate.machine,
             estimate.clocks,
             bound.unwrap_or_default()
-        );
+        ));
         let bounds = estimate.bounds.iter().filter(|of| of.clocks > estimate.clocks / 100.0);
         let shown: Vec<String> =
             bounds.map(|of| format!("{} {:.0}", of.bound, of.clocks)).collect();
-        say!("  clocks: {}", shown.join(", "));
-        say!(
-            "  {} blocks on an SM, {} rounds, a warp's way {:.0} clocks, {:.0} instructions",
-            estimate.resident_blocks,
-            estimate.rounds,
-            estimate.path,
-            estimate.mix.instructions
-        );
+        lines.push(format!("clocks: {}", shown.join(", ")));
+        lines.push(format!(
+            "{} blocks on an SM, {} rounds, a warp's way {:.0} clocks, {:.0} instructions",
+            estimate.resident_blocks, estimate.rounds, estimate.path, estimate.mix.instructions
+        ));
     }
-    for of in estimate.loops.iter().filter(|of| !each.counted || of.share >= 0.01) {
-        print_loop(of, each.counted);
-    }
-    for finding in &estimate.findings {
+    let loops = estimate.loops.iter().filter(|of| !counted || of.share >= 0.01);
+    lines.extend(loops.flat_map(|of| loop_lines(of, counted)));
+    lines.extend(estimate.findings.iter().map(|finding| {
         let line = finding.line.map_or(String::new(), |line| format!(", line {line}"));
-        say!("  finding at {:#x}{line}: {}", finding.address, finding.text);
+        format!("finding at {:#x}{line}: {}", finding.address, finding.text)
+    }));
+    lines
+}
+
+fn print(each: &Estimated, listing: bool) {
+    let Estimated { kernel, code, estimate, counted, .. } = each;
+    say!("{kernel}");
+    for line in report(code, estimate, *counted) {
+        say!("  {line}");
     }
     if listing {
         for instruction in &code.instructions {
@@ -192,8 +195,8 @@ fn print(each: &Estimated, listing: bool) {
     }
 }
 
-fn print_loop(of: &LoopEstimate, counted: bool) {
-    let indent = "  ".repeat(of.depth + 1);
+fn loop_lines(of: &LoopEstimate, counted: bool) -> [String; 2] {
+    let indent = "  ".repeat(of.depth);
     let lines = of.lines.map_or(String::new(), |(low, high)| match low == high {
         true => format!(" line {low}"),
         false => format!(" lines {low}-{high}"),
@@ -204,17 +207,18 @@ fn print_loop(of: &LoopEstimate, counted: bool) {
         (true, _) => format!(", {:.1} times, {:.0} % of instructions", of.trips, of.share * 100.0),
         (false, _) => String::new(),
     };
-    say!("{indent}loop {start:#x}-{end:#x}{lines}{times}");
+    let header = format!("{indent}loop {start:#x}-{end:#x}{lines}{times}");
     let mut pipes: Vec<_> = of.mix.pipes.iter().filter(|(_, of)| of.0 >= 0.5).collect();
     pipes.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
     let pipes: Vec<String> = pipes
         .iter()
         .map(|(name, (count, busy))| format!("{name} {count:.0} ({busy:.0})"))
         .collect();
-    say!(
+    let body = format!(
         "{indent}  a warp: {:.0} clocks, {:.0} instructions: {}",
         of.walk,
         of.mix.instructions,
         pipes.join(", ")
     );
+    [header, body]
 }

@@ -1,6 +1,8 @@
 //! Attention on tensor cores by `mma.sync`, for 16-bit floats and tf32 from sm_80 (Dao 2023,
 //! "FlashAttention-2").
 
+use kiln_sass::TileOrder;
+
 use crate::engine::attention::schedule::{Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
 use crate::engine::attention::work::GAIN_MIN;
 use crate::engine::tunable::{Tunable, Tuned, settings};
@@ -187,6 +189,10 @@ impl Tunable<4> for Mma<'_> {
     fn notes(&self, _settings: Settings) -> Notes {
         let behavior = vec![BehaviorNote::RuntimeCompilation];
         Notes { numerical: self.0.notes(), behavior }
+    }
+
+    fn tile_order(&self, schedule: &Schedule) -> Option<TileOrder> {
+        self.0.tile_order(schedule)
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {

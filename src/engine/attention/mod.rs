@@ -15,6 +15,7 @@ mod problem;
 mod schedule;
 mod score;
 mod simt;
+mod tile_order;
 mod wgmma;
 mod work;
 

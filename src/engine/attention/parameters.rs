@@ -257,7 +257,7 @@ const QUERIES_SHORT: i64 = 64;
 /// How many pairs of batch and heads run at the same time. One reads K and V least often where all
 /// tiles have as many keys. Where they have not, concurrent tiles of one pair drift apart; those of
 /// several, ordered by their keys, do so less: as many as L2 has room for.
-fn raster_pairs(problem: &Problem<'_>, target: &Target, packs: bool) -> i64 {
+pub(super) fn raster_pairs(problem: &Problem<'_>, target: &Target, packs: bool) -> i64 {
     let AttentionShape { queries, keys, depth, width, .. } = problem.shape;
     if problem.op.band.right.is_none() || queries <= QUERIES_SHORT {
         return 1;

@@ -113,18 +113,31 @@ impl<'a> Problem<'a> {
         batches.saturating_mul(heads).saturating_mul(ceil_div(queries, cta_q))
     }
 
-    /// Number of score tiles per head that are not skipped, as far as known without the data.
-    pub(super) fn tiles(&self, cta_q: i64, cta_k: i64) -> f64 {
+    /// The first kv step of queries from the first to the last, and behind the last one, as far as
+    /// known without the data.
+    pub(super) fn steps(&self, [first, last]: [i64; 2], cta_k: i64) -> [i64; 2] {
         let AttentionShape { queries, keys, .. } = self.shape;
         let Band { diagonal, left, right } = self.op.band;
         let offset = if diagonal == Diagonal::BottomRight { keys - queries } else { 0 };
+        let begin = left.map_or(0, |left| (first + offset).saturating_sub(left).max(0));
+        let end = right.map_or(keys, |right| (last + offset + 1).saturating_add(right).min(keys));
+        if begin < end { [begin / cta_k, ceil_div(end, cta_k)] } else { [0, 0] }
+    }
+
+    /// Whether data limits the queries or keys of a sequence.
+    pub(super) fn has_lengths(&self) -> bool {
+        let op = self.op;
+        op.query_lengths || op.key_lengths || op.paged || op.queries_max.or(op.keys_max).is_some()
+    }
+
+    /// Number of score tiles per head that are not skipped, as far as known without the data.
+    pub(super) fn tiles(&self, cta_q: i64, cta_k: i64) -> f64 {
+        let queries = self.shape.queries;
         let rows = ceil_div(queries, cta_q);
         let of_row = |row: i64| {
-            let (first, last) = (row * cta_q, ((row + 1) * cta_q).min(queries) - 1);
-            let begin = left.map_or(0, |left| (first + offset).saturating_sub(left).max(0));
-            let end =
-                right.map_or(keys, |right| (last + offset + 1).saturating_add(right).min(keys));
-            if begin < end { ceil_div(end, cta_k) - begin / cta_k } else { 0 }
+            let rows = [row * cta_q, ((row + 1) * cta_q).min(queries) - 1];
+            let [begin, end] = self.steps(rows, cta_k);
+            end - begin
         };
         let samples = rows.min(SAMPLES);
         let sum: i64 = (0..samples).map(|at| of_row(at * rows / samples.max(1))).sum();

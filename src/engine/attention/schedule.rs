@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use kiln_machine::Operands;
+use kiln_sass::TileOrder;
 use serde::Serialize;
 
 use crate::dtype::DType;
@@ -12,6 +13,7 @@ use crate::engine::attention::parameters::{
     problem_parameters,
 };
 use crate::engine::attention::problem::Problem;
+use crate::engine::attention::tile_order::tile_order;
 use crate::engine::attention::work::{Block, MathPath, work};
 use crate::engine::header::KernelNames;
 use crate::engine::instruction::MmaInstruction;
@@ -252,6 +254,13 @@ impl<'a> Matrices<'a> {
         let splits = if tiling.needs_combine() { tiling.split } else { 0 };
         let rows = [heads, queries, splits, 4].into_iter().fold(batches, i64::saturating_mul);
         [rows.saturating_mul(width), rows, rows]
+    }
+
+    /// The order of tiles; `None` also where several blocks share the keys of a tile.
+    pub(super) fn tile_order(&self, schedule: &Schedule) -> Option<TileOrder> {
+        let Tiling { cta_k, cta_q, packs, split, .. } = schedule.tiling;
+        let order = || tile_order(&self.problem, self.target, [cta_q, cta_k], packs, false);
+        if split == 1 { order() } else { None }
     }
 
     pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use kiln_machine::Operands;
+use kiln_sass::TileOrder;
 use serde::Serialize;
 
 use crate::dtype::DType;
@@ -14,6 +15,7 @@ use crate::engine::attention::parameters::{
 };
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{MMA_M, Matrices, SoftmaxParameters};
+use crate::engine::attention::tile_order::tile_order;
 use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, instructions_score, work};
 use crate::engine::instruction::{
     WARPGROUP, WGMMA_M, WgmmaInstruction, WgmmaParameters, cycles, expect_wgmma,
@@ -170,9 +172,7 @@ impl Wgmma<'_> {
 
     /// Whether a tile's key range depends on data.
     fn has_bounds(&self) -> bool {
-        let op = self.matrices.problem.op;
-        let has_lengths = op.query_lengths || op.key_lengths || op.paged;
-        has_lengths || op.queries_max.or(op.keys_max).is_some() || op.intervals
+        self.matrices.problem.has_lengths() || self.matrices.problem.op.intervals
     }
 
     /// Whether there are converter warps for 8-bit operands.
@@ -444,6 +444,12 @@ impl Tunable<3> for Wgmma<'_> {
 
     fn pays(&self) -> bool {
         self.shape().queries >= QUERIES_MIN
+    }
+
+    fn tile_order(&self, schedule: &Schedule) -> Option<TileOrder> {
+        let Settings { cta_k, cta_q, .. } = schedule.settings;
+        let Matrices { problem, target, .. } = &self.matrices;
+        tile_order(problem, target, [cta_q, cta_k], false, true)
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {

@@ -1,6 +1,7 @@
 //! GEMM on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
 use kiln_machine::Operands;
+use kiln_sass::TileOrder;
 use serde::Serialize;
 
 use crate::dtype::DType;
@@ -190,6 +191,10 @@ impl Tunable<10> for Mma<'_> {
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
         let behavior = behavior(&self.problem, settings.tiling.split_k);
         Notes { numerical, behavior }
+    }
+
+    fn tile_order(&self, schedule: &Schedule) -> Option<TileOrder> {
+        schedule.settings.tiling.tile_order(&self.problem, 1, false)
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {

@@ -25,6 +25,7 @@ mod problem;
 mod rasterization;
 mod simt;
 mod split_k;
+mod tile_order;
 mod tiling;
 mod wgmma;
 mod work;

@@ -36,6 +36,15 @@ impl Rasterization {
         i64::from(self.columns)
     }
 
+    /// The row and column of a tile in the order of kernels (`gemm/rasterize.cuh`).
+    pub(super) fn tile(self, [rows, columns]: [i64; 2], at: i64) -> [i64; 2] {
+        let [lines, places] = if self.columns { [columns, rows] } else { [rows, columns] };
+        let first = at / (self.group * places) * self.group;
+        let (group, inside) = (self.group.min(lines - first), at % (self.group * places));
+        let (line, place) = (first + inside % group, inside / group);
+        if self.columns { [place, line] } else { [line, place] }
+    }
+
     /// Rows and columns of tiles covered by the first `tiles` tiles.
     fn touched(self, [rows, columns]: [i64; 2], tiles: i64) -> [i64; 2] {
         let [lines, places] = if self.columns { [columns, rows] } else { [rows, columns] };
@@ -114,16 +123,6 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The tile with this index, as kernels compute it.
-    fn cell(rasterization: Rasterization, [rows, columns]: [i64; 2], tile: i64) -> [i64; 2] {
-        let [lines, places] = if rasterization.columns { [columns, rows] } else { [rows, columns] };
-        let first = tile / (rasterization.group * places) * rasterization.group;
-        let group = rasterization.group.min(lines - first);
-        let inside = tile % (rasterization.group * places);
-        let (line, place) = (first + inside % group, inside / group);
-        if rasterization.columns { [place, line] } else { [line, place] }
-    }
-
     #[test]
     fn what_tiles_touch_is_counted() {
         for of in [[1, 1], [1, 9], [9, 1], [3, 5], [8, 8], [17, 4], [4, 17], [20, 30]] {
@@ -133,7 +132,7 @@ mod tests {
                 for rasterization in rasterization {
                     let (mut rows, mut columns) = (BTreeSet::new(), BTreeSet::new());
                     for tile in 0..of[0] * of[1] {
-                        let [row, column] = cell(rasterization, of, tile);
+                        let [row, column] = rasterization.tile(of, tile);
                         assert!(rows.len() * columns.len() <= (of[0] * of[1]) as usize);
                         rows.insert(row);
                         columns.insert(column);

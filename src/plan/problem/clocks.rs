@@ -2,21 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use kiln_machine::Machine;
+use kiln_machine::{Machine, Occupancy, Resources};
 use kiln_sass::{Code, Cubin, Estimate, Launch};
 
 use crate::device::Counters;
 use crate::error::{Error, Result};
 use crate::plan::recipe::PlannedKernel;
+use crate::target::Target;
 
 impl PlannedKernel {
     /// Its machine code, and an estimate of a launch on a machine of its architecture, from the
-    /// launch's counters.
+    /// counters of a launch on a device of `target`.
     ///
     /// # Errors
     /// `Internal` when the kernel has no cubin, as where PTX alone is compiled, or one that is
     /// damaged.
-    pub fn clocks(&self, machine: &Machine, counters: &Counters) -> Result<(Code, Estimate)> {
+    pub fn clocks(
+        &self,
+        target: &Target,
+        machine: &Machine,
+        counters: &Counters,
+    ) -> Result<(Code, Estimate)> {
         let cubin = Cubin::parse(&self.image.cubin)
             .map_err(|error| Error::internal("failed to read the machine code").caused_by(error))?;
         let entry = &self.source.entry;
@@ -37,14 +43,26 @@ impl PlannedKernel {
             false => self.part.graph.bytes_min().min(all(counters.dram_bytes())),
         };
         let total = &counters.total;
+        let shared_bytes = self.report.resources.shared_bytes + self.launch.shared_bytes;
+        // The counters know of no L2 that is too small.
+        let order = match self.position {
+            0 => self.part.supported(target)?.tile_order(&self.part.config),
+            _ => None,
+        };
+        let again = order.map_or(0, |order| {
+            let resources = Resources { registers: code.registers, shared_bytes };
+            let occupancy = Occupancy::of(machine, self.launch.threads, resources);
+            let resident = u64::from(occupancy.blocks.max(1) * machine.sm_count);
+            order.dram_bytes(machine.l2_bytes, resident) - order.distinct_bytes()
+        });
         let launch = Launch {
             blocks,
             threads: self.launch.threads,
-            shared_bytes: self.report.resources.shared_bytes + self.launch.shared_bytes,
+            shared_bytes,
             lines: &lines,
             wavefronts: all(total.shared_loads.wavefronts + total.shared_stores.wavefronts),
             l2_bytes: all(total.global.sectors * 32),
-            dram_bytes,
+            dram_bytes: dram_bytes + again,
         };
         let estimate = Estimate::of(&code, machine, &launch);
         Ok((code, estimate))

@@ -21,6 +21,7 @@ use crate::counts;
 use crate::page::listing::Line;
 use crate::problem::{self, check_text};
 use crate::progress;
+use crate::sass;
 
 const TEMPLATE: &str = include_str!("page.html.tera");
 
@@ -60,6 +61,9 @@ pub struct KernelSection {
     counts: Vec<(String, String)>,
     bounds: Vec<BoundRow>,
     roofline: Option<String>,
+    /// The machine code's loops and how long they take; empty if there is none, or nothing was
+    /// counted.
+    machine_code: Vec<String>,
     least: Option<String>,
     source: Vec<Line>,
     ptx: Vec<Line>,
@@ -160,10 +164,26 @@ impl KernelSection {
             roofline: counters
                 .zip(estimate.as_ref())
                 .and_then(|(counters, estimate)| roofline::svg(counters, estimate, machine)),
+            machine_code: counters
+                .map_or(Ok(Vec::new()), |of| machine_code(kiln, ran, machine, of))?,
             source: listing::source(&kernel.source().text, counters),
             ptx: listing::ptx(&kernel.image().ptx, counters),
         })
     }
+}
+
+/// The estimate by the machine code; empty for kernels of which there is only PTX.
+fn machine_code(
+    kiln: &Kiln,
+    ran: &Ran<'_>,
+    machine: &Machine,
+    counters: &Counters,
+) -> kiln::Result<Vec<String>> {
+    if ran.kernel.image().cubin.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (code, estimate) = ran.kernel.clocks(kiln.device().target(), machine, counters)?;
+    Ok(sass::report(&code, &estimate, true))
 }
 
 /// Why the heuristic chose this configuration; empty if the user did.

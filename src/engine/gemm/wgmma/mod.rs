@@ -10,6 +10,8 @@ mod operands;
 mod schedule;
 mod tma;
 
+use kiln_sass::TileOrder;
+
 use crate::engine::config::combinations;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::rasterization::{Rasterization, distinguished};
@@ -117,6 +119,10 @@ impl Tunable<9> for Wgmma<'_> {
 
     fn pays(&self) -> bool {
         self.decision.pays(&self.problem)
+    }
+
+    fn tile_order(&self, schedule: &Schedule) -> Option<TileOrder> {
+        schedule.tiling.tile_order(&self.problem, schedule.cluster, true)
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {

@@ -1,0 +1,49 @@
+//! The order in which tiles read K and V, for a model of L2.
+
+use kiln_sass::{Stream, TileOrder};
+
+use crate::engine::access::ceil_div;
+use crate::engine::attention::parameters::raster_pairs;
+use crate::engine::attention::problem::Problem;
+use crate::graph::AttentionShape;
+use crate::target::Target;
+
+/// Steps of all tiles up to which their reads are listed.
+const STEPS_MAX: i64 = 1 << 22;
+
+/// The order of tiles of `cta_q` rows and `cta_k` keys as `attention/rasterize.cuh` has it, with
+/// heads packed into them or not; `None` if data decides which keys they read, or there are too
+/// many.
+pub(super) fn tile_order(
+    problem: &Problem<'_>,
+    target: &Target,
+    [cta_q, cta_k]: [i64; 2],
+    packs: bool,
+    persistent: bool,
+) -> Option<TileOrder> {
+    let AttentionShape { batches, heads, kv_heads, queries, keys, depth, width } = problem.shape;
+    if problem.has_lengths() || problem.op.intervals {
+        return None;
+    }
+    let pack = if packs { problem.shape.group() } else { 1 };
+    let (pairs, sharing) = (batches * heads / pack, problem.shape.group() / pack);
+    let (tiles, steps_all) = (ceil_div(queries * pack, cta_q), ceil_div(keys, cta_k));
+    if pairs.saturating_mul(tiles).saturating_mul(steps_all.max(1)) > STEPS_MAX || kv_heads == 0 {
+        return None;
+    }
+    let bytes = |slot: &str, elements: i64| problem.tensor(slot).dtype.bytes() as i64 * elements;
+    let bytes = u32::try_from(cta_k * (bytes("k", depth) + bytes("v", width))).ok()?;
+    let group_max = raster_pairs(problem, target, packs);
+    let is_descending = problem.op.band.right.is_some();
+    let stream = |at: i64| {
+        let first = at / (group_max * tiles) * group_max;
+        let (group, inside) = (group_max.min(pairs - first), at - first * tiles);
+        let (pair, place) = (first + inside % group, inside / group);
+        let tile = if is_descending { tiles - 1 - place } else { place };
+        let rows = [tile * cta_q, ((tile + 1) * cta_q).min(queries * pack) - 1];
+        let [begin, end] = problem.steps(rows.map(|row| row / pack), cta_k);
+        let first = (pair / sharing * steps_all + begin) as u64;
+        vec![Stream { first, chunks: (end - begin) as u32, bytes }]
+    };
+    Some(TileOrder { tiles: (0..pairs * tiles).map(stream).collect(), blocks: 1, persistent })
+}
