@@ -250,7 +250,7 @@ fn solve(equations: &[Equation], mut held: Vec<bool>, warps: f64) -> Vec<f64> {
             // What no equation ties, such as a loop without memory accesses, is as small as can be:
             // less than what is doubtful, more than the rounding of what is certain.
             let size = found[at].max(warps);
-            row[at] += if held[at] { 1e9 } else { 1e-6 } / (size * size);
+            row[at] += if held[at] { 1e9 } else { 1e-10 } / (size * size);
         }
         found = eliminate(matrix);
         for (held, found) in held.iter_mut().zip(&mut found) {
