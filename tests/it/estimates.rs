@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
-use kiln::engine::machine_of;
+use kiln::engine::{self, machine_of};
 use kiln::plan::Problem;
+use kiln::target::Target;
 use kiln::{Config, Kiln};
 use serde::Deserialize;
 
@@ -69,4 +70,37 @@ fn estimates_of_key_kernels() {
         }
     }
     assert_golden("estimates", &table);
+}
+
+/// Traffic of K and V over the least, by the model of L2.
+fn traffic(target: &str, engine: &str, [queries, batch]: [i64; 2], op: &str) -> f64 {
+    let tensor = |name: &str| {
+        format!(r#"{{ "name": "{name}", "dtype": "bf16", "dims": [{batch}, 32, {queries}, 128] }}"#)
+    };
+    let tensors = ["q", "k", "v", "o"].map(tensor).join(", ");
+    let text = format!(
+        r#"{{ "graph": {{ "tensors": [{tensors}], "operations": [
+            {{ "attention": "f32", {op} "q": "q", "k": "k", "v": "v", "o": "o" }}] }} }}"#
+    );
+    let problem = Problem::from_json(&text).expect("the problem is valid");
+    let target = Target::named(target).expect("known");
+    let graph = problem.only_graph().expect("there is one");
+    let supported = engine::supported(engine, graph.canonical(), &target).expect("it runs it");
+    let order = supported.tile_order(&supported.heuristic()).expect("the order is known");
+    let machine = machine_of(&target);
+    let least = order.distinct_bytes();
+    assert_eq!(least, (batch * 32 * queries * 128 * 4) as u64);
+    order.dram_bytes(machine.l2_bytes, machine.sm_count.into()) as f64 / least as f64
+}
+
+#[test]
+fn attention_reads_keys_and_values_about_once() {
+    for (target, engine) in [("h100", "attention_wgmma"), ("a100", "attention_mma")] {
+        for shape in [[2048, 8], [4096, 4], [8192, 2]] {
+            for (op, most) in [("", 1.01), (r#""right": 0,"#, 1.6)] {
+                let times = traffic(target, engine, shape, op);
+                assert!((1.0..most).contains(&times), "{engine} {shape:?} `{op}`: {times}");
+            }
+        }
+    }
 }
