@@ -74,8 +74,22 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
-    /// Loads an image and looks up the kernel `entry`.
-    fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
+    /// Loads an image and looks up a kernel.
+    fn load(
+        &self,
+        image: &Image,
+        kernel: KernelName<'_>,
+        shared_bytes: u32,
+    ) -> Result<Arc<dyn Launchable>>;
+}
+
+/// What a kernel is called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KernelName<'a> {
+    /// Stem of its source, for messages.
+    pub stem: &'a str,
+    /// Its function in an image.
+    pub entry: &'a str,
 }
 
 /// Size of a tensor map in 8-byte words; as a parameter it is aligned to 8 words.

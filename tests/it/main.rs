@@ -18,6 +18,7 @@ mod columns;
 mod dependencies;
 mod deploy;
 mod docs;
+mod drivers;
 mod dump;
 mod dynamic_rows;
 mod errors;

@@ -33,6 +33,12 @@ pub struct Settings {
     pub accuracy: Accuracy,
     pub warp_instructions_max: Option<u64>,
     pub log: Log,
+    /// Kernels that read an illegal address, and that never end, whatever they are: those whose
+    /// name contains it.
+    pub fault: Option<String>,
+    pub hang: Option<String>,
+    /// Whether a launch waits for its kernel, and reports what happened in it.
+    pub blocking: bool,
 }
 
 /// The settings, or what is wrong with them.
@@ -85,6 +91,9 @@ impl Settings {
             accuracy,
             warp_instructions_max: number("KILN_SIM_WARP_INSTRUCTIONS_MAX")?,
             log,
+            fault: given("KILN_SIM_FAULT"),
+            hang: given("KILN_SIM_HANG"),
+            blocking: given("CUDA_LAUNCH_BLOCKING").as_deref() == Some("1"),
         })
     }
 
