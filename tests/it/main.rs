@@ -26,6 +26,7 @@ mod excluded;
 mod front_ends;
 mod gemm;
 mod golden;
+mod gpu_check;
 mod graph;
 mod harness;
 mod held;
