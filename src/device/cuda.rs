@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cudarc::driver::{DriverError, result, sys};
 use tracing::trace;
 
-use crate::compile::{Image, variable};
+use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
 use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS};
 use crate::device::health::{self, Health};
 use crate::dtype::DType;
@@ -135,6 +135,8 @@ impl Drop for Primary {
 pub(super) struct CudaDriver {
     primary: Arc<Primary>,
     target: Target,
+    /// CUDA version, major and minor.
+    version: (i32, i32),
     /// Whether the driver must assemble PTX: with `CUDA_FORCE_PTX_JIT=1` it rejects cubins.
     assembles: bool,
 }
@@ -146,8 +148,8 @@ impl CudaDriver {
             return Err(Error::bad_param(format!("no GPU {index}: the driver has {count}")));
         }
         let version = driver_version()?;
+        let (major, minor) = (version / 1000, version % 1000 / 10);
         if version < DRIVER_VERSION_MIN {
-            let (major, minor) = (version / 1000, version % 1000 / 10);
             return Err(Error::driver(format!(
                 "the driver supports CUDA {major}.{minor}, expected 12.8 or newer (driver 570)"
             )));
@@ -161,7 +163,7 @@ impl CudaDriver {
         let primary = Arc::new(Primary { device, context, health });
         primary.call("open the GPU")?;
         let assembles = variable("CUDA_FORCE_PTX_JIT").is_some_and(|value| value == "1");
-        Ok(CudaDriver { target: target(device)?, primary, assembles })
+        Ok(CudaDriver { target: target(device)?, primary, version: (major, minor), assembles })
     }
 }
 
@@ -192,6 +194,10 @@ const RELEASE: &str = "release a handle";
 impl Driver for CudaDriver {
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn cuda_version(&self) -> Option<(i32, i32)> {
+        Some(self.version)
     }
 
     fn alloc(&self, bytes: u64) -> Result<u64> {
@@ -369,6 +375,14 @@ impl Driver for CudaDriver {
         // PTX for the driver's assembler must be NUL-terminated.
         let bytes = match self.assembles || image.cubin.is_empty() {
             true => Cow::Owned([image.ptx.as_bytes(), b"\0"].concat()),
+            false if self.version.0 < 13 && needs_cuda_13(&image.cubin) => {
+                let (major, minor) = self.version;
+                let stem = kernel.stem;
+                return Err(Error::compile(format!(
+                    "failed to load {stem}: it was compiled by NVRTC 13 for drivers of CUDA 13 and \
+                     newer, this driver supports CUDA {major}.{minor}: {REMEDY}"
+                )));
+            }
             false => Cow::Borrowed(&image.cubin),
         };
         // SAFETY: the bytes are a complete image that outlives the call, which copies it.

@@ -55,6 +55,10 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn event_destroy(&self, event: u64);
     /// Milliseconds between two recorded events; waits for the later one.
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
+    /// CUDA version that the driver of a GPU supports: major and minor.
+    fn cuda_version(&self) -> Option<(i32, i32)> {
+        None
+    }
     /// Counters of the last launch, if the device supports them.
     fn counters(&self) -> Option<Counters> {
         None

@@ -131,6 +131,12 @@ impl Device {
         cuda::count()
     }
 
+    /// CUDA version that the GPU's driver supports, major and minor; `None` of a device without
+    /// one.
+    pub fn cuda_version(&self) -> Option<(i32, i32)> {
+        self.driver.cuda_version()
+    }
+
     /// Counters of the last launch, printable as a table; `None` if counting is off.
     pub fn counters(&self) -> Option<Counters> {
         self.driver.counters()

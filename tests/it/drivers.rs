@@ -1,8 +1,9 @@
-//! What the command line says where the driver of a GPU loses it: on the simulated driver.
+//! What the command line says where the driver of a GPU loses it or is older than NVRTC: on the
+//! simulated driver, which plays both.
 
 use std::process::{Command, Output};
 
-use crate::cli::PROBLEM;
+use crate::cli::{self, PROBLEM};
 use crate::harness;
 
 /// Runs the command line on a GPU of the simulated driver; `None` where there is no such driver.
@@ -22,4 +23,67 @@ fn a_lost_device_is_exit_code_6() {
     assert_eq!(output.status.code(), Some(6), "{errors}");
     let said = "the device is lost: CUDA_ERROR_ILLEGAL_ADDRESS in `sm75_pointwise_f32_flat`";
     assert!(errors.contains(said), "{errors}");
+}
+
+#[test]
+fn an_nvrtc_that_is_newer_than_the_driver_is_refused() {
+    let newer = harness::kiln().compiler().unwrap().version().0 > 12;
+    let older = [("KILN_SIM_CUDA", "12.8")];
+    let Some(output) = on_driver(&["doctor", "--json"], &older) else { return };
+    let report = cli::json(&String::from_utf8(output.stdout).unwrap());
+    let findings = report["findings"].as_array().unwrap();
+    let finding = |name: &str| findings.iter().find(|of| of["name"] == name).unwrap();
+    assert!(finding("driver")["text"].as_str().unwrap().ends_with(", CUDA 12.8"), "{report}");
+    let nvrtc = finding("nvrtc");
+    if !newer {
+        eprintln!("skipped: the NVRTC here is one for this driver");
+        assert_eq!(nvrtc["state"], "ok", "{report}");
+        return;
+    }
+    let (text, fix) = (nvrtc["text"].as_str().unwrap(), nvrtc["fix"].as_str().unwrap());
+    assert!(text.contains("this driver supports CUDA 12.8: install NVRTC 12 ("), "{text}");
+    assert!(fix.starts_with("install NVRTC 12 ("), "{fix}");
+    assert_eq!(output.status.code(), Some(1));
+    // A kernel that must be compiled says the same; with a driver of CUDA 13 it is compiled.
+    let folder = tempfile::tempdir().unwrap();
+    let run = ["run", PROBLEM, "--random", "1", "--cache-dir", folder.path().to_str().unwrap()];
+    let output = on_driver(&run, &older).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{errors}");
+    assert!(errors.contains("compiles for drivers of CUDA 13 and newer"), "{errors}");
+    assert!(on_driver(&run, &[]).unwrap().status.success());
+}
+
+#[test]
+fn setup_installs_the_nvrtc_that_fits_the_driver() {
+    let Some(driver) = harness::simulated_driver() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(driver, folder.path().join("libcuda.so.1")).unwrap();
+    let setup = |arguments: &[&str], version: &str| {
+        let output = Command::new("bash")
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/setup.sh"))
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", folder.path())
+            .env("KILN_SIM_CUDA", version)
+            .env_remove("KILN_NVRTC")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // A toolkit, what is installed already, or what would be.
+    let is = |text: &str, major: &str| {
+        let of = ["libnvrtc.so.", "(", "=="].map(|before| format!("{before}{major}"));
+        text.starts_with("setup: NVRTC: ") && of.iter().any(|of| text.contains(of))
+    };
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no python3, which asks the driver");
+        return;
+    }
+    for version in ["12.8", "12.9"] {
+        let text = setup(&["--print"], version);
+        assert!(is(&text, "12"), "{version}: {text}");
+    }
+    let text = setup(&["--print", "--cuda", "12"], "13.0");
+    assert!(is(&text, "12"), "{text}");
 }
