@@ -13,6 +13,7 @@ use tracing::trace;
 use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
 use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS};
 use crate::device::health::{self, Health};
+use crate::device::occupancy::Occupancy;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -415,7 +416,9 @@ impl Driver for CudaDriver {
             unsafe { result::function::set_function_attribute(function, allowed, 1) }
                 .map_err(|error| health.failed("allow the kernel clusters of 16 blocks", error))?;
         }
-        Ok(Arc::new(CudaKernel { loaded, function, name: kernel.stem.into() }))
+        let (name, sm_count) = (kernel.stem.into(), self.target.sm_count);
+        let occupancy = Occupancy::default();
+        Ok(Arc::new(CudaKernel { loaded, function, name, sm_count, occupancy }))
     }
 }
 
@@ -438,6 +441,8 @@ struct CudaKernel {
     loaded: Module,
     function: sys::CUfunction,
     name: Arc<str>,
+    sm_count: u32,
+    occupancy: Occupancy,
 }
 
 // SAFETY: module and function handles may be used on any thread on which their context is current.
@@ -451,8 +456,17 @@ const PARAM_BUFFER_POINTER: *mut c_void = ptr::without_provenance_mut(1);
 const PARAM_BUFFER_SIZE: *mut c_void = ptr::without_provenance_mut(2);
 
 impl Launchable for CudaKernel {
+    fn check(&self, launch: &Launch) -> Result<()> {
+        let call = self.loaded.primary.call("count the blocks that the GPU holds")?;
+        let failed = |error| call.failed(error);
+        self.occupancy.check(&self.name, self.function, self.sm_count, launch, failed)
+    }
+
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
         self.loaded.primary.call("launch a kernel")?;
+        if launch.cooperative {
+            self.check(launch)?;
+        }
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
             pad: [0; 4],

@@ -101,5 +101,12 @@ pub(crate) const MAP_WORDS: usize = 16;
 
 /// A loaded kernel. `arguments` are its parameters in memory layout.
 pub(crate) trait Launchable: fmt::Debug + Send + Sync {
+    /// Checks that the device holds the blocks that wait for each other.
+    ///
+    /// # Errors
+    /// `NotSupported` if it does not.
+    fn check(&self, _launch: &Launch) -> Result<()> {
+        Ok(())
+    }
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()>;
 }

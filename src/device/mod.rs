@@ -15,6 +15,7 @@ mod cuda;
 mod driver;
 mod health;
 mod null;
+mod occupancy;
 #[cfg(feature = "sim")]
 mod sim;
 

@@ -1,5 +1,5 @@
-//! What the command line says where the driver of a GPU loses it or is older than NVRTC: on the
-//! simulated driver, which plays both.
+//! What the command line says where the driver of a GPU loses it, is older than NVRTC, or holds
+//! fewer blocks than a kernel needs: on the simulated driver, which plays each.
 
 use std::process::{Command, Output};
 
@@ -52,6 +52,33 @@ fn an_nvrtc_that_is_newer_than_the_driver_is_refused() {
     assert_eq!(output.status.code(), Some(4), "{errors}");
     assert!(errors.contains("compiles for drivers of CUDA 13 and newer"), "{errors}");
     assert!(on_driver(&run, &[]).unwrap().status.success());
+}
+
+#[test]
+fn an_engine_whose_blocks_do_not_fit_gives_way_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let problem = folder.path().join("lstm.json");
+    let text = r#"{"rnn": {"cell": "lstm", "input_size": 16, "hidden_size": 192, "dtype": "f16",
+                   "batch": 8, "steps": 2}}"#;
+    std::fs::write(&problem, text).unwrap();
+    let run = ["run", problem.to_str().unwrap(), "--random", "1", "--check"];
+    let printed = |output: Output| {
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        (String::from_utf8(output.stdout).unwrap(), errors)
+    };
+    let Some(output) = on_driver(&run, &[]) else { return };
+    let (usual, errors) = printed(output);
+    assert!(usual.contains("rnn_cluster{"), "{usual}{errors}");
+    // Where an SM is said to hold none, steps are launches of their own, whose blocks do not wait.
+    let (steps, errors) = printed(on_driver(&run, &[("KILN_SIM_RESIDENT", "0")]).unwrap());
+    assert!(steps.contains("rnn_step{"), "{steps}{errors}");
+    for said in [
+        "`sm80_rnn_f16_lstm_mma`: a cluster has 4 blocks of 128 threads and 87680 bytes of dynamic",
+        "`sm80_rnn_f16_lstm_mma`: all 4 blocks of 128 threads and 87552 bytes of dynamic shared",
+    ] {
+        assert!(errors.contains(said), "{errors}");
+    }
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub struct Settings {
     /// name contains it.
     pub fault: Option<String>,
     pub hang: Option<String>,
+    /// Most blocks that an SM is said to hold.
+    pub resident: Option<u64>,
     /// Whether a launch waits for its kernel, and reports what happened in it.
     pub blocking: bool,
 }
@@ -112,6 +114,7 @@ impl Settings {
             version,
             fault: given("KILN_SIM_FAULT"),
             hang: given("KILN_SIM_HANG"),
+            resident: number("KILN_SIM_RESIDENT")?,
             blocking: given("CUDA_LAUNCH_BLOCKING").as_deref() == Some("1"),
         })
     }
