@@ -26,6 +26,20 @@ fn a_lost_device_is_exit_code_6() {
 }
 
 #[test]
+fn tuning_ends_where_the_device_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let tune = ["tune", PROBLEM, "--settings", "3", "--cache-dir", cache.to_str().unwrap()];
+    let fault = [("KILN_SIM_FAULT", "pointwise")];
+    let Some(output) = on_driver(&tune, &fault) else { return };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{errors}");
+    assert!(errors.contains("kiln: measuring pointwise{"), "{errors}");
+    // Nothing is kept as the best.
+    assert!(!cache.join("tuned").exists());
+}
+
+#[test]
 fn an_nvrtc_that_is_newer_than_the_driver_is_refused() {
     let newer = harness::kiln().compiler().unwrap().version().0 > 12;
     let older = [("KILN_SIM_CUDA", "12.8")];
