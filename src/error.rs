@@ -20,6 +20,10 @@ pub enum ErrorKind {
     Compile,
     /// The CUDA driver or the simulated device failed.
     Driver,
+    /// A kernel faulted or hung, and the GPU's context went with it: every later call of this
+    /// process on the GPU fails like this one. The text names the driver's code and the kernels
+    /// that were running.
+    DeviceLost,
     /// The operating system, a remote store or a tool failed: a file cannot be written, the host
     /// is out of memory, no thread starts.
     Io,
@@ -34,7 +38,9 @@ impl ErrorKind {
             ErrorKind::BadParam => "MCDNN_STATUS_BAD_PARAM",
             ErrorKind::NotSupported => "MCDNN_STATUS_NOT_SUPPORTED",
             ErrorKind::Compile => "MCDNN_STATUS_RUNTIME_PREREQUISITE_MISSING",
-            ErrorKind::Driver | ErrorKind::Io => "MCDNN_STATUS_EXECUTION_FAILED",
+            ErrorKind::Driver | ErrorKind::DeviceLost | ErrorKind::Io => {
+                "MCDNN_STATUS_EXECUTION_FAILED"
+            }
             ErrorKind::Internal => "MCDNN_STATUS_INTERNAL_ERROR",
         }
     }
@@ -100,6 +106,10 @@ impl Error {
 
     pub(crate) fn driver(text: impl Into<String>) -> Self {
         Error::with(ErrorKind::Driver, text)
+    }
+
+    pub(crate) fn device_lost(text: impl Into<String>) -> Self {
+        Error::with(ErrorKind::DeviceLost, text)
     }
 
     /// The error of a kernel that NVRTC rejects.

@@ -3,12 +3,15 @@
 FlashAttention), forward, bf16.
 
 Prefill at head sizes 64, 128 and 256, full and causal, 2048 to 16384 tokens of 32 heads, and decode:
-one query of 32 heads on 8 heads of keys and values. FlashAttention 3 is measured where its package
-(flash_attn_interface) is installed. TFLOP/s count two products of every score that takes part.
+one query of 32 heads on 8 heads of keys and values, together more than twice the L2 cache, so that
+they come from memory. FlashAttention 3 is measured where its package (flash_attn_interface) is
+installed, and said to be absent where not. TFLOP/s count two products of every score that takes
+part.
 
 Needs an NVIDIA GPU; PyTorch for the peers; the binary `kiln` for Kiln (in $KILN_BINARY, in
 ${CARGO_TARGET_DIR:-target}/release, or beside this file). What is missing is named, and the rest is
-measured. Writes attention.json to $OUT (or ./out) and a table to stdout.
+measured. Writes attention.json, or attention-PART.json, to $OUT (or ./out) after every layer, and a
+table to stdout.
 """
 
 import sys
@@ -16,6 +19,9 @@ import sys
 import peers
 
 TOKENS = 16384
+# The L2 caches of H100 and H200 have 50 and 60 MB.
+DECODE_BYTES_MIN = 2 * 60_000_000
+ABSENT = {"FlashAttention 3": "flash_attn_interface"}
 
 
 def cases():
@@ -26,9 +32,20 @@ def cases():
         for causal in (False, True)
         for tokens in (2048, 4096, 8192, 16384)
     ]
-    decode = [("decode", batch, 32, 8, 1, 8192, 128, False) for batch in (1, 8, 64)]
+    # 134 MB of keys and values, 268 MB, 2.1 GB.
+    decode = [
+        ("decode", batch, 32, 8, 1, tokens, 128, False)
+        for batch, tokens in ((1, 32768), (8, 8192), (64, 8192))
+    ]
     keys = ("group", "batch", "heads", "kv_heads", "queries", "keys", "depth", "causal")
-    return [dict(zip(keys, case)) for case in prefill + decode]
+    listed = [dict(zip(keys, case)) for case in prefill + decode]
+    assert all(kv_bytes(case) > DECODE_BYTES_MIN for case in listed if case["group"] == "decode")
+    return listed
+
+
+def kv_bytes(case):
+    """Bytes of keys and values."""
+    return 2 * 2 * case["batch"] * case["kv_heads"] * case["keys"] * case["depth"]
 
 
 def kiln_command(case):
@@ -67,11 +84,11 @@ def torch_calls(torch, case):
         rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
         return peers.captured(torch, lambda: flash_attn_func(*rows, causal=case["causal"]))
 
-    return {
+    calls = {
         "cudnn": backend(SDPBackend.CUDNN_ATTENTION),
         "flash": backend(SDPBackend.FLASH_ATTENTION),
-        "flash3": flash3,
     }
+    return calls if peers.absent(ABSENT) else calls | {"flash3": flash3}
 
 
 def describe(case):
@@ -79,15 +96,25 @@ def describe(case):
     name = f"B {case['batch']} Sq {case['queries']} Sk {case['keys']} D {case['depth']}"
     name += " causal" if case["causal"] else ""
     rate = case.get("kiln", {}).get("teraflops")
+    if case["group"] == "decode":
+        us = case.get("kiln", {}).get("pass_us")
+        return name + (f" {kv_bytes(case) / us / 1e3:.0f} GB/s" if us else "")
     return name + (f" {rate:.0f} TFLOP/s" if rate else "")
 
 
 def main():
     parser = peers.parser(__doc__)
     parser.add_argument("--depth", type=int, help="only this head size")
+    parser.add_argument("--group", choices=("prefill", "decode"), help="only these layers")
     options = parser.parse_args()
-    chosen = [case for case in cases() if options.depth in (None, case["depth"])]
-    return peers.compare(options, "attention", chosen, kiln_command, torch_calls, describe)
+    chosen = [
+        case
+        for case in cases()
+        if options.depth in (None, case["depth"]) and options.group in (None, case["group"])
+    ]
+    parts = ["attention", options.group, options.depth and str(options.depth)]
+    name = "-".join(part for part in parts if part)
+    return peers.compare(options, name, chosen, kiln_command, torch_calls, describe, ABSENT)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@
 
 Needs an NVIDIA GPU; PyTorch for the peers; the binary `kiln` for Kiln (in $KILN_BINARY, in
 ${CARGO_TARGET_DIR:-target}/release, or beside this file). What is missing is named, and the rest is
-measured. Writes fusion.json to $OUT (or ./out) and a table to stdout.
+measured. Writes fusion.json, or fusion-GROUP.json, to $OUT (or ./out) after every graph, and a
+table to stdout.
 """
 
 import json
@@ -281,9 +282,13 @@ def torch_calls(torch, case):
 def main():
     parser = peers.parser(__doc__)
     parser.add_argument("--scale", type=int, default=1, help="divides the sizes, to try it out")
+    parser.add_argument("--group", choices=("product", "compile", "copy"), help="only these")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        chosen = cases(options.scale)
+        chosen = [
+            case for case in cases(options.scale) if options.group in (None, case["group"])
+        ]
+        name = "fusion" if options.group is None else f"fusion-{options.group}"
         files = {
             case["name"]: case.pop("graph").write(folder, at) for at, case in enumerate(chosen)
         }
@@ -294,7 +299,7 @@ def main():
         def describe(case):
             return case["name"]
 
-        return peers.compare(options, "fusion", chosen, kiln_command, torch_calls, describe)
+        return peers.compare(options, name, chosen, kiln_command, torch_calls, describe)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,15 @@ Both sides are timed alike: a sample is a batch of calls between two events on t
 (2 ms, at most 256 calls) that what an event and the first launch cost is lost in it; three batches
 warm up, and the median is reported. Tensors stay the same, so what fits the L2 cache comes from
 there for everyone.
+
+The report is written after every case. A call may have a limit (--limit), at which no other case is
+begun, and the next call goes on with the report (--resume): for machines that end a command after
+so many minutes.
 """
 
 import argparse
 import datetime
+import importlib.util
 import json
 import math
 import os
@@ -15,11 +20,14 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH_MS = 2.0
 BATCH_CALLS_MAX = 256
 WARM_UP = 3
+# Seconds of a command of Kiln: most are done in ten.
+KILN_S = 240
 
 
 def find_binary():
@@ -36,9 +44,12 @@ def find_binary():
 
 def run_kiln(*arguments):
     """What a command of `kiln` prints as JSON, or its error."""
-    done = subprocess.run(arguments, capture_output=True, text=True)
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=KILN_S)
+    except subprocess.TimeoutExpired:
+        return {"error": f"no result within {KILN_S} s"}
     if done.returncode != 0:
-        return {"error": done.stderr.strip()}
+        return {"error": done.stderr.strip() or f"exit status {done.returncode}"}
     return json.loads(done.stdout)
 
 
@@ -89,17 +100,36 @@ def captured(torch, call):
 
 
 def measured(torch, peers, samples):
-    """Microseconds by name of each call, or why there are none: one that fails is no matter to the
-    others."""
+    """Microseconds by name of each call, or why there are none, and whether torch still works: a
+    call that fails is no matter to the others, one that faults takes the GPU from this process.
+    """
     results = {}
     for name, make in peers.items():
         try:
             results[name] = {"us": timed(torch, make(), samples)}
         except Exception as error:
-            results[name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    return results
+            results[name] = {"error": said(error)}
+        try:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        except RuntimeError as error:
+            results[name] = {"error": f"lost the GPU: {said(error)}"}
+            return results, False
+    return results, True
+
+
+def said(error):
+    """An exception's first line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def absent(modules):
+    """Why peers are not measured, by name, of those whose Python module is not installed."""
+    return {
+        name: f"not installed: no module {module}"
+        for name, module in modules.items()
+        if importlib.util.find_spec(module) is None
+    }
 
 
 def best(results):
@@ -130,10 +160,14 @@ def parser(description):
     options = argparse.ArgumentParser(description=description.splitlines()[0])
     options.add_argument("--device", default="cuda:0", help="Kiln's device; torch uses GPU 0")
     options.add_argument("--samples", type=int, default=30, help="batches that are counted")
+    options.add_argument(
+        "--limit", type=float, metavar="S", help="seconds after which no case is begun"
+    )
+    options.add_argument("--resume", action="store_true", help="go on with the report in $OUT")
     return options
 
 
-def begin():
+def begin(missing_peers):
     """The binary and torch, each None where it is missing, which is said; and the report."""
     binary = find_binary()
     torch, missing = load_torch()
@@ -141,45 +175,97 @@ def begin():
         print("Kiln is not measured: no binary `kiln`", file=sys.stderr)
     if torch is None:
         print(f"torch is not measured: {missing}", file=sys.stderr)
+    for name, why in missing_peers.items():
+        print(f"{name} is not measured: {why}", file=sys.stderr)
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    report = {"date": now, "torch": torch and torch.__version__, "before": state(), "cases": []}
+    report = {
+        "date": now,
+        "torch": torch and torch.__version__,
+        "absent": missing_peers,
+        "before": state(),
+        "cases": [],
+    }
     return binary, torch, report
 
 
-def finish(report, name):
-    """Writes the report to $OUT; the exit status: 0 when Kiln was measured."""
-    report["after"] = state()
+def place(name):
+    """The file of a report in $OUT."""
     out = pathlib.Path(os.environ.get("OUT") or "out")
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if any("pass_us" in case.get("kiln", {}) for case in report["cases"]) else 1
+    return out / f"{name}.json"
 
 
-def compare(options, name, cases, command, calls, describe):
-    """Measures every case in turn by `kiln bench` and by its peers, prints each as it comes and writes
-    the report; the exit status.
+def write(path, report):
+    """Writes a report, whole at every moment."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(report, indent=1) + "\n")
+    part.replace(path)
+
+
+def measures(path):
+    """The cases of a report by what is measured, without what was found."""
+    known = {}
+    if path.is_file():
+        for case in json.loads(path.read_text())["cases"]:
+            known[key(case)] = case
+    return known
+
+
+def key(case):
+    """What identifies a case."""
+    found = ("kiln", "peers", "ratio")
+    given = {name: value for name, value in case.items() if name not in found}
+    return json.dumps(given, sort_keys=True)
+
+
+def compare(options, name, cases, command, calls, describe, modules=None):
+    """Measures every case in turn by `kiln bench` and by its peers, prints each as it comes and
+    writes the report after each; the exit status: 0 when Kiln was measured in every case, 3 when the
+    limit left some.
 
     Of a case, `command` gives Kiln's arguments, `calls` torch's by name, and `describe` its name with
-    what Kiln measured. Cases of a group have a geometric mean of their own.
+    what Kiln measured. Cases of a group have a geometric mean of their own. `modules` are those of
+    peers that may not be installed, by the peers' names.
     """
-    binary, torch, report = begin()
+    start = time.monotonic()
+    path = place(name)
+    known = measures(path) if options.resume else {}
+    binary, torch, report = begin(absent(modules or {}))
     how = ["--json", f"--device={options.device}", f"--samples={options.samples}"]
+    left = 0
     for case in cases:
-        if binary:
-            case["kiln"] = run_kiln(binary, "bench", *command(case), *how)
-        if torch:
-            with torch.inference_mode():
-                case["peers"] = measured(torch, calls(torch, case), options.samples)
-        case["ratio"] = ratio(case)
-        show(describe(case), case)
+        if key(case) in known:
+            case = known[key(case)]
+        elif options.limit and time.monotonic() - start > options.limit:
+            left += 1
+            continue
+        else:
+            if binary:
+                case["kiln"] = run_kiln(binary, "bench", *command(case), *how)
+            if torch:
+                with torch.inference_mode():
+                    case["peers"], works = measured(torch, calls(torch, case), options.samples)
+                if not works:
+                    print("torch is not measured any more: it lost the GPU", file=sys.stderr)
+                    torch = None
+            case["ratio"] = ratio(case)
+            show(describe(case), case)
         report["cases"].append(case)
+        report["left"] = left
+        write(path, report)
+    report["left"] = left
     report["geomean"] = {}
     for group in dict.fromkeys(case["group"] for case in report["cases"]):
         of_group = [case["ratio"] for case in report["cases"] if case["group"] == group]
         report["geomean"][group] = mean = geomean(of_group)
         if mean:
             print(f"{group}: {mean:.2f}x (geometric mean)")
-    return finish(report, name)
+    report["after"] = state()
+    write(path, report)
+    if left:
+        print(f"{left} cases are left: --resume goes on", file=sys.stderr)
+        return 3
+    return 0 if all("pass_us" in case.get("kiln", {}) for case in report["cases"]) else 1
 
 
 def ratio(case):

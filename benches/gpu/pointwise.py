@@ -9,7 +9,8 @@ intermediates in memory is its effective rate. The copy moves the same bytes, ha
 written; its rate is what the memory gives.
 
 Needs an NVIDIA GPU; PyTorch for the peers; the built example for Kiln. What is missing is named,
-and the rest is measured. Writes pointwise.json to $OUT (or ./out) and a table to stdout.
+and the rest is measured. Writes pointwise.json to $OUT (or ./out) after every size, and a table to
+stdout.
 """
 
 import argparse
@@ -240,6 +241,7 @@ def main():
     gpu = report["gpu_before"]
     print(f"GPU: {gpu.get('name', gpu.get('missing'))}, driver {gpu.get('driver_version', '?')}")
     measured = bool(given.sizes)
+    path = peers.place("pointwise")
     for rows, columns in given.sizes:
         kiln = {"missing": "bench_pointwise is not built"}
         if binary is not None:
@@ -259,10 +261,7 @@ def main():
                 "gpu_after": nvidia_smi(0),
             }
         )
-    out = pathlib.Path(os.environ.get("OUT") or "out")
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "pointwise.json"
-    path.write_text(json.dumps(report, indent=2) + "\n")
+        peers.write(path, report)
     print(f"\nwritten to {path}")
     return 0 if measured else 1
 

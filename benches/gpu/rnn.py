@@ -10,12 +10,16 @@ units.
 
 Needs an NVIDIA GPU; PyTorch for the peers; the binary `kiln` for Kiln (in $KILN_BINARY, in
 ${CARGO_TARGET_DIR:-target}/release, or beside this file). What is missing is named, and the rest is
-measured. Writes rnn.json to $OUT (or ./out) and a table to stdout.
+measured. Writes rnn.json, or rnn-GROUP.json, to $OUT (or ./out) after every network, and a table to
+stdout.
 """
 
 import sys
 
 import peers
+
+# No call of it is here; a report says whether it could have been compared.
+ABSENT = {"FlashRNN": "flashrnn"}
 
 
 def cases(steps):
@@ -77,7 +81,8 @@ def main():
     parser.add_argument("--group", choices=("persistent", "others"), help="only these networks")
     options = parser.parse_args()
     chosen = [case for case in cases(options.steps) if options.group in (None, case["group"])]
-    return peers.compare(options, "rnn", chosen, kiln_command, torch_calls, describe)
+    name = "rnn" if options.group is None else f"rnn-{options.group}"
+    return peers.compare(options, name, chosen, kiln_command, torch_calls, describe, ABSENT)
 
 
 if __name__ == "__main__":

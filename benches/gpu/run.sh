@@ -1,37 +1,67 @@
-#!/bin/sh
-# Runs the tests and the comparisons on a GPU. Results land in $OUT (default ./out). The first argument
-# may name one of them, check, pointwise, fusion, rnn or attention; the others go to it.
-set -eu
+#!/usr/bin/env bash
+# Runs the tests and the comparisons on a GPU, or one part of them.
+set -euo pipefail
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+
+usage() {
+    cat <<'END'
+Usage: benches/gpu/run.sh [PART [OPTION]...]
+
+Runs the tests and the comparisons on a GPU. Results land in $OUT (default ./out), as they come.
+Options go to the part: --limit S begins nothing after S seconds, --resume goes on with the results
+that are there, --help lists the others.
+
+Parts, each of which fits into a call of 10 minutes with --limit 480 (and --resume in the next, if
+the exit status is 3, or 1 of check):
+  check                                                   the tests
+  pointwise                                               the demo chain
+  fusion, or fusion-product, fusion-compile, fusion-copy  fused graphs
+  rnn, or rnn-persistent, rnn-others                      recurrent networks
+  attention, or attention-64, attention-128, attention-256, attention-decode
+                                                          attention by head size
+  all                                                     the tests, then every comparison (default)
+END
+}
+
 OUT=${OUT:-out}
 export OUT
-if ! command -v python3 >/dev/null; then
-    echo "missing: python3" >&2
-    exit 1
-fi
-case ${1:-all} in
-check)
-    shift
-    exec "$here/check.sh" "$@"
-    ;;
-pointwise | fusion | rnn | attention)
-    which=$1
-    shift
-    exec python3 "$here/$which.py" "$@"
-    ;;
-all)
-    status=0
-    mkdir -p "$OUT"
-    # First whether it is right: the log stands beside the figures.
-    "$here/check.sh" >"$OUT/check.log" 2>&1 || status=1
-    tail -n 3 "$OUT/check.log"
-    for which in pointwise fusion rnn attention; do
-        python3 "$here/$which.py" || status=1
-    done
-    exit $status
-    ;;
-*)
-    echo "unknown comparison \`$1\`: expected check, pointwise, fusion, rnn or attention" >&2
-    exit 2
+part=${1:-all}
+[ $# -eq 0 ] || shift
+case $part in
+-h | --help)
+    usage
+    exit 0
     ;;
 esac
+command -v python3 >/dev/null || { echo "missing: python3" >&2; exit 1; }
+
+# One part; the other arguments go to it.
+run() {
+    local part=$1
+    shift
+    case $part in
+    check) "$here/check.sh" "$@" ;;
+    pointwise | fusion | rnn | attention) python3 "$here/$part.py" "$@" ;;
+    fusion-product | fusion-compile | fusion-copy | rnn-persistent | rnn-others)
+        python3 "$here/${part%-*}.py" --group "${part#*-}" "$@"
+        ;;
+    attention-64 | attention-128 | attention-256)
+        python3 "$here/attention.py" --group prefill --depth "${part#*-}" "$@"
+        ;;
+    attention-decode) python3 "$here/attention.py" --group decode "$@" ;;
+    *)
+        echo "unknown part \`$part\`: --help lists them" >&2
+        return 2
+        ;;
+    esac
+}
+
+if [ "$part" = all ]; then
+    status=0
+    # First whether it is right.
+    for part in check pointwise fusion rnn attention; do
+        run "$part" || status=1
+    done
+    exit $status
+fi
+run "$part" "$@"

@@ -10,8 +10,9 @@
 //!    system.
 //!
 //! The working folder, the library's build folder and relative paths in variables are never
-//! searched. Steps 3 to 5 skip libraries that other users can write or replace. A privileged
-//! program sees no variables ([`variable`]).
+//! searched. Steps 3 to 5 skip libraries that other users can write or replace, and those whose
+//! images the driver is too old for, as long as there are others. A privileged program sees no
+//! variables ([`variable`]).
 
 use std::env;
 use std::fmt;
@@ -25,8 +26,9 @@ use crate::error::{Error, Result};
 /// File names of NVRTC for the supported major versions, newest first.
 const NAMES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// Folder that `make setup` fills, relative to a checkout.
-const INSTALLED: &str = "third_party/nvrtc/nvidia/cu13/lib";
+/// Folders that `make setup` fills, one of them, relative to a checkout: with NVRTC 13, or 12.
+const INSTALLED: [&str; 2] =
+    ["third_party/nvrtc/nvidia/cu13/lib", "third_party/nvrtc/nvidia/cuda_nvrtc/lib"];
 
 /// Explicit locations of NVRTC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -35,6 +37,9 @@ pub struct Search {
     pub configured: Option<PathBuf>,
     /// Value of `KILN_NVRTC`, likewise.
     pub environment: Option<PathBuf>,
+    /// CUDA version of the driver that loads what is compiled, where there is one: an NVRTC of a
+    /// later major version is taken only if there is no other.
+    pub driver: Option<(i32, i32)>,
 }
 
 /// A located library.
@@ -58,10 +63,12 @@ impl fmt::Display for Located {
 /// `Compile` with the list of all places searched.
 pub fn locate(search: &Search) -> Result<Located> {
     let mut looked = Vec::new();
+    let fits = |library: &Path| fits(library, search.driver);
     let explicit = [(&search.configured, "configured"), (&search.environment, "KILN_NVRTC")];
     for (place, found_by) in explicit {
         if let Some(place) = place {
-            let found = library_at(place).map(|path| Located { path, found_by });
+            let library = library_at(place, fits).or_else(|| library_at(place, |_| true));
+            let found = library.map(|path| Located { path, found_by });
             return found.ok_or_else(|| not_found(&[format!("{} ({found_by})", place.display())]));
         }
     }
@@ -70,16 +77,22 @@ pub fn locate(search: &Search) -> Result<Located> {
     }
     looked.push("libraries already loaded by the process".to_owned());
     // Each kind is searched, and listed, only if the previous ones had nothing.
+    let mut too_new = None;
     for kind in KINDS {
+        let found_by = kind.name();
         for folder in kind.folders() {
-            match library_at(&folder).map(|path| check(&path).map(|()| path)) {
-                Some(Ok(path)) => return Ok(Located { path, found_by: kind.name() }),
-                Some(Err(why)) => looked.push(format!("{why} ({})", kind.name())),
-                None => looked.push(format!("{} ({})", folder.display(), kind.name())),
+            let library = library_at(&folder, fits).or_else(|| library_at(&folder, |_| true));
+            match library.map(|path| check(&path).map(|()| path)) {
+                Some(Ok(path)) if fits(&path) => return Ok(Located { path, found_by }),
+                Some(Ok(path)) => {
+                    too_new.get_or_insert(Located { path, found_by });
+                }
+                Some(Err(why)) => looked.push(format!("{why} ({found_by})")),
+                None => looked.push(format!("{} ({found_by})", folder.display())),
             }
         }
     }
-    Err(not_found(&looked))
+    too_new.ok_or_else(|| not_found(&looked))
 }
 
 /// Kinds of places to search by default, in order.
@@ -148,12 +161,25 @@ fn not_found(looked: &[String]) -> Error {
     ))
 }
 
-/// Resolves a path to a library: the file itself, or the newest known name in the folder.
-fn library_at(place: &Path) -> Option<PathBuf> {
+/// Resolves a path to a library that fits: the file itself, or the newest known name in the folder.
+fn library_at(place: &Path, fits: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     match place.metadata().ok()?.is_file() {
         true => Some(place.to_owned()),
-        false => NAMES.iter().map(|name| place.join(name)).find(|path| path.is_file()),
+        false => {
+            let mut paths = NAMES.iter().map(|name| place.join(name));
+            paths.find(|path| path.is_file() && fits(path))
+        }
     }
+}
+
+/// Whether a driver loads what a library compiles, as far as its file name says which it is.
+fn fits(library: &Path, driver: Option<(i32, i32)>) -> bool {
+    let Some((driver, _)) = driver else { return true };
+    let file = library.canonicalize().unwrap_or_else(|_| library.to_owned());
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let version = name.strip_prefix("libnvrtc.so.").unwrap_or("");
+    let major = version.split('.').next().and_then(|major| major.parse::<i32>().ok());
+    major.is_none_or(|major| major <= driver)
 }
 
 /// The library that the process has already loaded, if any.
@@ -198,7 +224,7 @@ fn checkouts() -> Vec<PathBuf> {
     let own = if is_privileged() { None } else { env::current_exe().ok() };
     roots.extend(own.as_deref().and_then(built_in).map(Path::to_owned));
     roots.dedup();
-    roots.into_iter().map(|root| root.join(INSTALLED)).collect()
+    roots.into_iter().flat_map(|root| INSTALLED.map(|folder| root.join(folder))).collect()
 }
 
 /// The checkout whose `target/` contains an executable.
@@ -246,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_configured_place_is_the_only_one() {
-        let search = Search { configured: Some("/nowhere".into()), environment: None };
+        let search = Search { configured: Some("/nowhere".into()), ..Search::default() };
         let error = locate(&search).expect_err("missing").to_string();
         assert!(error.starts_with("NVRTC not found: install it (`make setup`"), "{error}");
         assert!(error.ends_with("searched:\n  /nowhere (configured)"), "{error}");
@@ -279,9 +305,33 @@ mod tests {
         for name in ["libnvrtc.so", "libnvrtc.so.12"] {
             std::fs::write(folder.path().join(name), b"").expect("writable");
         }
-        let search = Search { configured: None, environment: Some(folder.path().to_owned()) };
+        let search = Search { environment: Some(folder.path().to_owned()), ..Search::default() };
         let located = locate(&search).expect("found");
         assert_eq!(located.path, folder.path().join("libnvrtc.so.12"));
         assert_eq!(located.found_by, "KILN_NVRTC");
+    }
+
+    #[test]
+    fn a_driver_of_cuda_12_prefers_nvrtc_12() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let create = |name: &str| fs::write(folder.path().join(name), b"").expect("writable");
+        let located = |driver| {
+            let environment = Some(folder.path().to_owned());
+            let located = locate(&Search { configured: None, environment, driver });
+            let path = located.expect("found").path;
+            path.file_name().expect("a file").to_string_lossy().into_owned()
+        };
+        create("libnvrtc.so.13");
+        // There is no other: what loads it says why it does not do.
+        assert_eq!(located(Some((12, 8))), "libnvrtc.so.13");
+        create("libnvrtc.so.12.8.93");
+        std::os::unix::fs::symlink("libnvrtc.so.12.8.93", folder.path().join("libnvrtc.so"))
+            .expect("writable");
+        assert_eq!(located(Some((12, 8))), "libnvrtc.so");
+        create("libnvrtc.so.12");
+        assert_eq!(located(Some((12, 8))), "libnvrtc.so.12");
+        for driver in [Some((13, 0)), Some((14, 0)), None] {
+            assert_eq!(located(driver), "libnvrtc.so.13");
+        }
     }
 }

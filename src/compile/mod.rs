@@ -3,6 +3,7 @@
 //! NVRTC is located and loaded only when something must be compiled; a cache hit does not need it.
 //! This module knows sources and images; it must never know graphs, caches or devices.
 
+mod compatible;
 mod directives;
 mod disassemble;
 mod elf;
@@ -13,6 +14,8 @@ mod nvrtc;
 mod pool;
 mod toolchain;
 
+pub use compatible::REMEDY;
+pub(crate) use compatible::{needs_cuda_13, refusal};
 pub use disassemble::disassemble;
 pub use environment::{is_privileged, variable};
 pub use image::{Image, Resources};

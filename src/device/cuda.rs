@@ -8,9 +8,12 @@ use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::{DriverError, result, sys};
+use tracing::trace;
 
-use crate::compile::{Image, variable};
-use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
+use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
+use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS};
+use crate::device::health::{self, Health};
+use crate::device::occupancy::Occupancy;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -27,12 +30,11 @@ pub(super) fn count() -> Result<u32> {
     Ok(count as u32)
 }
 
+/// The error of a call that needs no context.
 fn failed(attempt: &'static str) -> impl FnOnce(DriverError) -> Error {
     move |error| {
-        let name = error
-            .error_name()
-            .map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into_owned());
-        Error::driver(format!("failed to {attempt}: {name}")).caused_by(error)
+        let code = health::name(error);
+        Error::driver(format!("failed to {attempt}: {code}")).caused_by(error)
     }
 }
 
@@ -50,8 +52,8 @@ fn driver_version() -> Result<i32> {
     Ok(version)
 }
 
-/// Classifies a load failure: the fault of the image (`Compile`) or of the device (`Driver`).
-fn rejected(error: DriverError, image: &[u8]) -> Error {
+/// Classifies a load failure: the fault of the image (`Compile`) or of the device.
+fn rejected(call: &Call<'_>, error: DriverError, image: &[u8]) -> Error {
     use sys::cudaError_enum::*;
     let faulty = [
         CUDA_ERROR_INVALID_IMAGE,
@@ -68,7 +70,7 @@ fn rejected(error: DriverError, image: &[u8]) -> Error {
             error.0
         ))
         .caused_by(error),
-        false => failed("load an image")(error),
+        false => call.failed(error),
     }
 }
 
@@ -77,6 +79,7 @@ fn rejected(error: DriverError, image: &[u8]) -> Error {
 struct Primary {
     device: sys::CUdevice,
     context: sys::CUcontext,
+    health: Arc<Health>,
 }
 
 // SAFETY: a CUDA context may be current on any thread; the driver locks internally.
@@ -84,16 +87,41 @@ unsafe impl Send for Primary {}
 // SAFETY: as above.
 unsafe impl Sync for Primary {}
 
+/// Something that is attempted in a context that works and is current.
+struct Call<'a> {
+    health: &'a Health,
+    attempt: &'static str,
+}
+
+impl Call<'_> {
+    fn failed(&self, error: DriverError) -> Error {
+        self.health.failed(self.attempt, error)
+    }
+
+    /// Waits for what a stream has been given so far.
+    fn waits(&self, stream: u64, wait: impl FnOnce() -> Result<(), DriverError>) -> Result<()> {
+        let so_far = self.health.launched();
+        wait().map_err(|error| self.failed(error))?;
+        self.health.ended(stream, so_far);
+        Ok(())
+    }
+}
+
 impl Primary {
-    /// Makes the context current on this thread, if necessary.
-    fn bind(&self) -> Result<()> {
-        let current = result::ctx::get_current().map_err(failed("read the current context"))?;
+    /// Begins a call: makes the context current on this thread, if necessary.
+    ///
+    /// # Errors
+    /// `DeviceLost` after a fault; `Driver` when the context cannot be made current.
+    fn call(&self, attempt: &'static str) -> Result<Call<'_>> {
+        let call = Call { health: &self.health, attempt };
+        self.health.check(attempt)?;
+        let current = result::ctx::get_current().map_err(|error| call.failed(error))?;
         if current != Some(self.context) {
             // SAFETY: the context is retained for the life of `self`.
             unsafe { result::ctx::set_current(self.context) }
-                .map_err(failed("make the context current"))?;
+                .map_err(|error| call.failed(error))?;
         }
-        Ok(())
+        Ok(call)
     }
 }
 
@@ -108,6 +136,8 @@ impl Drop for Primary {
 pub(super) struct CudaDriver {
     primary: Arc<Primary>,
     target: Target,
+    /// CUDA version, major and minor.
+    version: (i32, i32),
     /// Whether the driver must assemble PTX: with `CUDA_FORCE_PTX_JIT=1` it rejects cubins.
     assembles: bool,
 }
@@ -119,20 +149,22 @@ impl CudaDriver {
             return Err(Error::bad_param(format!("no GPU {index}: the driver has {count}")));
         }
         let version = driver_version()?;
+        let (major, minor) = (version / 1000, version % 1000 / 10);
         if version < DRIVER_VERSION_MIN {
-            let (major, minor) = (version / 1000, version % 1000 / 10);
             return Err(Error::driver(format!(
                 "the driver supports CUDA {major}.{minor}, expected 12.8 or newer (driver 570)"
             )));
         }
         let device = result::device::get(index as i32).map_err(failed("open the GPU"))?;
+        let health = Health::of_gpu(index);
+        health.check("open the GPU")?;
         // SAFETY: `device` is valid; the context is released when `Primary` is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }
-            .map_err(failed("retain the GPU's primary context"))?;
-        let primary = Arc::new(Primary { device, context });
-        primary.bind()?;
+            .map_err(|error| health.failed("retain the GPU's primary context", error))?;
+        let primary = Arc::new(Primary { device, context, health });
+        primary.call("open the GPU")?;
         let assembles = variable("CUDA_FORCE_PTX_JIT").is_some_and(|value| value == "1");
-        Ok(CudaDriver { target: target(device)?, primary, assembles })
+        Ok(CudaDriver { target: target(device)?, primary, version: (major, minor), assembles })
     }
 }
 
@@ -157,94 +189,104 @@ fn target(device: sys::CUdevice) -> Result<Target> {
     })
 }
 
+/// What is attempted when a handle is dropped, whose error nobody hears.
+const RELEASE: &str = "release a handle";
+
 impl Driver for CudaDriver {
     fn target(&self) -> &Target {
         &self.target
     }
 
+    fn cuda_version(&self) -> Option<(i32, i32)> {
+        Some(self.version)
+    }
+
     fn alloc(&self, bytes: u64) -> Result<u64> {
-        self.primary.bind()?;
+        let call = self.primary.call("allocate memory")?;
         // SAFETY: a plain allocation. The driver rejects 0 bytes, but buffers may be empty.
-        unsafe { result::malloc_sync(bytes.max(1) as usize) }.map_err(failed("allocate memory"))
+        unsafe { result::malloc_sync(bytes.max(1) as usize) }.map_err(|error| call.failed(error))
     }
 
     fn free(&self, address: u64) {
         // SAFETY: the address came from `alloc` and is freed once, by its buffer. An error here is
         // an earlier asynchronous one, which the next call reports.
-        let _ = self.primary.bind().map(|()| unsafe { result::free_sync(address) });
+        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::free_sync(address) });
     }
 
     fn write(&self, address: u64, bytes: &[u8], stream: u64) -> Result<()> {
-        self.primary.bind()?;
+        let call = self.primary.call("copy to the GPU")?;
         let handle = stream as sys::CUstream;
-        // SAFETY: the buffer checked the range; the copy is synchronous, so `bytes` outlives it.
-        unsafe {
-            result::memcpy_htod_async(address, bytes, handle)
-                .and_then(|()| result::stream::synchronize(handle))
-        }
-        .map_err(failed("copy to the GPU"))
+        call.waits(stream, || {
+            // SAFETY: the buffer checked the range; the copy is synchronous, so `bytes` outlives
+            // it.
+            unsafe {
+                result::memcpy_htod_async(address, bytes, handle)
+                    .and_then(|()| result::stream::synchronize(handle))
+            }
+        })
     }
 
     fn read(&self, address: u64, bytes: &mut [u8], stream: u64) -> Result<()> {
-        self.primary.bind()?;
+        let call = self.primary.call("copy from the GPU")?;
         let handle = stream as sys::CUstream;
-        // SAFETY: as in `write`.
-        unsafe {
-            result::memcpy_dtoh_async(bytes, address, handle)
-                .and_then(|()| result::stream::synchronize(handle))
-        }
-        .map_err(failed("copy from the GPU"))
+        call.waits(stream, || {
+            // SAFETY: as in `write`.
+            unsafe {
+                result::memcpy_dtoh_async(bytes, address, handle)
+                    .and_then(|()| result::stream::synchronize(handle))
+            }
+        })
     }
 
     fn stream_create(&self) -> Result<u64> {
-        self.primary.bind()?;
+        let call = self.primary.call("create a stream")?;
         // Synchronises with the default stream, which buffer copies use.
         let stream = result::stream::create(result::stream::StreamKind::Default);
-        stream.map(|stream| stream as u64).map_err(failed("create a stream"))
+        stream.map(|stream| stream as u64).map_err(|error| call.failed(error))
     }
 
     fn stream_destroy(&self, stream: u64) {
         // SAFETY: created by `stream_create`, destroyed once; the driver completes queued work.
-        let _ = self.primary.bind().map(|()| unsafe { result::stream::destroy(stream as _) });
+        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::stream::destroy(stream as _) });
     }
 
     fn synchronize(&self, stream: u64) -> Result<()> {
-        self.primary.bind()?;
+        let call = self.primary.call("run queued work")?;
         // SAFETY: the stream is alive.
-        unsafe { result::stream::synchronize(stream as _) }.map_err(failed("run queued work"))
+        call.waits(stream, || unsafe { result::stream::synchronize(stream as _) })
     }
 
     fn event_record(&self, stream: u64) -> Result<u64> {
-        self.primary.bind()?;
+        let call = self.primary.call("record an event")?;
         let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
-            .map_err(failed("create an event"))?;
+            .map_err(|error| call.failed(error))?;
         // SAFETY: event and stream are alive.
         let recorded = unsafe { result::event::record(event, stream as _) };
         if recorded.is_err() {
             self.event_destroy(event as u64);
         }
-        recorded.map(|()| event as u64).map_err(failed("record an event"))
+        recorded.map(|()| event as u64).map_err(|error| call.failed(error))
     }
 
     fn event_destroy(&self, event: u64) {
         // SAFETY: created by `event_record`, destroyed once.
-        let _ = self.primary.bind().map(|()| unsafe { result::event::destroy(event as _) });
+        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::event::destroy(event as _) });
     }
 
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64> {
-        self.primary.bind()?;
+        let call = self.primary.call("time two events")?;
         // SAFETY: both events are alive and recorded.
         let elapsed = unsafe {
             result::event::synchronize(start as _)
                 .and_then(|()| result::event::synchronize(end as _))
                 .and_then(|()| result::event::elapsed(start as _, end as _))
         };
-        elapsed.map(f64::from).map_err(failed("time two events"))
+        elapsed.map(f64::from).map_err(|error| call.failed(error))
     }
 
     fn capture(&self, stream: u64) -> Option<u64> {
         use sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
-        self.primary.bind().ok()?;
+        self.primary.call("query a capture").ok()?;
         let (mut status, mut id) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
         let (graph, nodes, edges, count) =
             (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
@@ -269,16 +311,16 @@ impl Driver for CudaDriver {
     }
 
     fn enter_background(&self) -> Result<()> {
-        self.primary.bind()?;
+        let call = self.primary.call("set the capture mode of a thread")?;
         let mut mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: `mode` is valid for a read and a write. The setting is thread-local.
         unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }
             .result()
-            .map_err(failed("set the capture mode of a thread"))
+            .map_err(|error| call.failed(error))
     }
 
     fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {
-        self.primary.bind()?;
+        let call = self.primary.call("encode a tensor map")?;
         let data_type = match map.dtype {
             DType::F64 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
             DType::F32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
@@ -319,25 +361,45 @@ impl Driver for CudaDriver {
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };
-        status.result().map_err(failed("encode a tensor map"))?;
+        status.result().map_err(|error| call.failed(error))?;
         Ok(encoded.opaque)
     }
 
-    fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>> {
-        self.primary.bind()?;
-        let name = CString::new(entry).expect("kernel names are identifiers");
+    fn load(
+        &self,
+        image: &Image,
+        kernel: KernelName<'_>,
+        shared_bytes: u32,
+    ) -> Result<Arc<dyn Launchable>> {
+        let call = self.primary.call("load an image")?;
+        let name = CString::new(kernel.entry).expect("kernel names are identifiers");
         // PTX for the driver's assembler must be NUL-terminated.
         let bytes = match self.assembles || image.cubin.is_empty() {
             true => Cow::Owned([image.ptx.as_bytes(), b"\0"].concat()),
+            false if self.version.0 < 13 && needs_cuda_13(&image.cubin) => {
+                let (major, minor) = self.version;
+                let stem = kernel.stem;
+                return Err(Error::compile(format!(
+                    "failed to load {stem}: it was compiled by NVRTC 13 for drivers of CUDA 13 and \
+                     newer, this driver supports CUDA {major}.{minor}: {REMEDY}"
+                )));
+            }
             false => Cow::Borrowed(&image.cubin),
         };
         // SAFETY: the bytes are a complete image that outlives the call, which copies it.
         let module = unsafe { result::module::load_data(bytes.as_ptr().cast()) }
-            .map_err(|error| rejected(error, &bytes))?;
+            .map_err(|error| rejected(&call, error, &bytes))?;
         let loaded = Module { primary: self.primary.clone(), module };
+        let health = call.health;
         // SAFETY: the module is alive.
-        let function = unsafe { result::module::get_function(module, name) }
-            .map_err(failed("find the kernel in its cubin"))?;
+        let function = unsafe { result::module::get_function(module, name) };
+        let function = function.map_err(|error| match error.0 {
+            sys::cudaError_enum::CUDA_ERROR_NOT_FOUND => {
+                let what = if matches!(bytes, Cow::Owned(_)) { "PTX" } else { "cubin" };
+                Error::compile(format!("the {what} contains no kernel `{}`", kernel.entry))
+            }
+            _ => health.failed("find the kernel in its image", error),
+        })?;
         if shared_bytes > 48 << 10 {
             let limit =
                 sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -345,16 +407,18 @@ impl Driver for CudaDriver {
             unsafe {
                 result::function::set_function_attribute(function, limit, shared_bytes as i32)
             }
-            .map_err(failed("raise the kernel's shared memory limit"))?;
+            .map_err(|error| health.failed("raise the kernel's shared memory limit", error))?;
         }
         if self.target.cluster_blocks_max() > 8 {
             let allowed =
                 sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
             // SAFETY: the function is alive.
             unsafe { result::function::set_function_attribute(function, allowed, 1) }
-                .map_err(failed("allow the kernel clusters of 16 blocks"))?;
+                .map_err(|error| health.failed("allow the kernel clusters of 16 blocks", error))?;
         }
-        Ok(Arc::new(CudaKernel { loaded, function }))
+        let (name, sm_count) = (kernel.stem.into(), self.target.sm_count);
+        let occupancy = Occupancy::default();
+        Ok(Arc::new(CudaKernel { loaded, function, name, sm_count, occupancy }))
     }
 }
 
@@ -368,7 +432,7 @@ struct Module {
 impl Drop for Module {
     fn drop(&mut self) {
         // SAFETY: loaded once, unloaded once; the driver waits for running kernels.
-        let _ = self.primary.bind().map(|()| unsafe { result::module::unload(self.module) });
+        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::module::unload(self.module) });
     }
 }
 
@@ -376,6 +440,9 @@ impl Drop for Module {
 struct CudaKernel {
     loaded: Module,
     function: sys::CUfunction,
+    name: Arc<str>,
+    sm_count: u32,
+    occupancy: Occupancy,
 }
 
 // SAFETY: module and function handles may be used on any thread on which their context is current.
@@ -389,8 +456,17 @@ const PARAM_BUFFER_POINTER: *mut c_void = ptr::without_provenance_mut(1);
 const PARAM_BUFFER_SIZE: *mut c_void = ptr::without_provenance_mut(2);
 
 impl Launchable for CudaKernel {
+    fn check(&self, launch: &Launch) -> Result<()> {
+        let call = self.loaded.primary.call("count the blocks that the GPU holds")?;
+        let failed = |error| call.failed(error);
+        self.occupancy.check(&self.name, self.function, self.sm_count, launch, failed)
+    }
+
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
-        self.loaded.primary.bind()?;
+        self.loaded.primary.call("launch a kernel")?;
+        if launch.cooperative {
+            self.check(launch)?;
+        }
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
             pad: [0; 4],
@@ -416,12 +492,15 @@ impl Launchable for CudaKernel {
             (&raw mut bytes).cast(),
             PARAM_END,
         ];
+        let health = &self.loaded.primary.health;
+        health.launching(&self.name, stream);
+        trace!("launch {}", self.name);
         // SAFETY: the packed buffer matches the kernel's parameters, 8 bytes each; the driver
         // copies it, the configuration and the attribute before it returns. Addresses in it were
         // checked against the plan's tensors.
         let status = unsafe {
             sys::cuLaunchKernelEx(&config, self.function, ptr::null_mut(), extra.as_mut_ptr())
         };
-        status.result().map_err(failed("launch a kernel"))
+        status.result().map_err(|error| health.failed_to_launch(&self.name, error))
     }
 }

@@ -55,6 +55,10 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn event_destroy(&self, event: u64);
     /// Milliseconds between two recorded events; waits for the later one.
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
+    /// CUDA version that the driver of a GPU supports: major and minor.
+    fn cuda_version(&self) -> Option<(i32, i32)> {
+        None
+    }
     /// Counters of the last launch, if the device supports them.
     fn counters(&self) -> Option<Counters> {
         None
@@ -74,8 +78,22 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
-    /// Loads an image and looks up the kernel `entry`.
-    fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
+    /// Loads an image and looks up a kernel.
+    fn load(
+        &self,
+        image: &Image,
+        kernel: KernelName<'_>,
+        shared_bytes: u32,
+    ) -> Result<Arc<dyn Launchable>>;
+}
+
+/// What a kernel is called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KernelName<'a> {
+    /// Stem of its source, for messages.
+    pub stem: &'a str,
+    /// Its function in an image.
+    pub entry: &'a str,
 }
 
 /// Size of a tensor map in 8-byte words; as a parameter it is aligned to 8 words.
@@ -83,5 +101,12 @@ pub(crate) const MAP_WORDS: usize = 16;
 
 /// A loaded kernel. `arguments` are its parameters in memory layout.
 pub(crate) trait Launchable: fmt::Debug + Send + Sync {
+    /// Checks that the device holds the blocks that wait for each other.
+    ///
+    /// # Errors
+    /// `NotSupported` if it does not.
+    fn check(&self, _launch: &Launch) -> Result<()> {
+        Ok(())
+    }
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()>;
 }

@@ -3,6 +3,9 @@
 //! The trait `Driver` has three implementations, which load the same image and run the same launch.
 //! Users hold the handles [`Device`], [`Stream`], [`Buffer`] and [`Event`]. This module knows
 //! images and addresses; it must never know graphs, plans or the cache.
+//!
+//! After a kernel has faulted on a GPU, every function here that returns a `Result` gives an error
+//! of kind [`DeviceLost`](crate::ErrorKind::DeviceLost), whatever it was asked for.
 
 #![expect(unsafe_code, reason = "another library's stream is a number that nobody can check")]
 
@@ -10,7 +13,9 @@ mod buffer;
 mod counts;
 mod cuda;
 mod driver;
+mod health;
 mod null;
+mod occupancy;
 #[cfg(feature = "sim")]
 mod sim;
 
@@ -21,7 +26,7 @@ pub use buffer::{Buffer, Event, Stream};
 #[cfg(feature = "sim")]
 pub use counts::{Bound, Estimate, InstructionClass};
 pub use counts::{Counters, Finding};
-pub(crate) use driver::{Driver, Launchable, MAP_WORDS};
+pub(crate) use driver::{Driver, KernelName, Launchable, MAP_WORDS};
 pub use driver::{Launch, SimOptions};
 
 use crate::compile::Image;
@@ -127,6 +132,12 @@ impl Device {
         cuda::count()
     }
 
+    /// CUDA version that the GPU's driver supports, major and minor; `None` of a device without
+    /// one.
+    pub fn cuda_version(&self) -> Option<(i32, i32)> {
+        self.driver.cuda_version()
+    }
+
     /// Counters of the last launch, printable as a table; `None` if counting is off.
     pub fn counters(&self) -> Option<Counters> {
         self.driver.counters()
@@ -230,10 +241,10 @@ impl Device {
     pub(crate) fn load(
         &self,
         image: &Image,
-        entry: &str,
+        kernel: KernelName<'_>,
         shared_bytes: u32,
     ) -> Result<Arc<dyn Launchable>> {
-        self.driver.load(image, entry, shared_bytes)
+        self.driver.load(image, kernel, shared_bytes)
     }
 
     /// Identifies the device within this process.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::compile::Image;
-use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
+use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS};
 use crate::error::{Error, Result};
 use crate::kernel::TensorMap;
 use crate::target::Target;
@@ -87,7 +87,12 @@ impl Driver for NullDriver {
         Ok([address; MAP_WORDS])
     }
 
-    fn load(&self, _image: &Image, _entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
+    fn load(
+        &self,
+        _image: &Image,
+        _kernel: KernelName<'_>,
+        _shared: u32,
+    ) -> Result<Arc<dyn Launchable>> {
         Ok(Arc::new(NullKernel))
     }
 }

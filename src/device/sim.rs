@@ -13,7 +13,7 @@ use kiln_sim::{
 
 use crate::compile::Image;
 use crate::device::counts::{Counters, Finding};
-use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS, SimOptions};
+use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS, SimOptions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -167,7 +167,13 @@ impl Driver for SimDriver {
         Ok(encoded.words())
     }
 
-    fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
+    fn load(
+        &self,
+        image: &Image,
+        name: KernelName<'_>,
+        _shared: u32,
+    ) -> Result<Arc<dyn Launchable>> {
+        let entry = name.entry;
         let accuracy = match self.machine.options.worst {
             true => Accuracy::Worst,
             false => Accuracy::Nearest,

@@ -1,5 +1,6 @@
 //! Kernels of a part: of the configuration expected to be fastest, or of the next one if that does
-//! not compile or spills registers.
+//! not compile, spills registers, or has more blocks that wait for each other than the device
+//! holds.
 
 use std::sync::Arc;
 use std::thread;
@@ -34,10 +35,16 @@ impl Planner {
         loop {
             let (built, attempt) = match self.built(Arc::new(way.part().clone()), reach) {
                 Ok(None) => return Ok((way.into_part(), None)),
-                Ok(Some(built)) => {
-                    let spills = built.spill_bytes() > 0;
-                    (Some(built), Attempt::Built { spills })
-                }
+                Ok(Some(built)) => match built.check() {
+                    Ok(()) => {
+                        let spills = built.spill_bytes() > 0;
+                        (Some(built), Attempt::Built { spills })
+                    }
+                    Err(error) if error.kind() == ErrorKind::NotSupported => {
+                        (None, Attempt::Refused(error))
+                    }
+                    Err(error) => return Err(error),
+                },
                 // Without a compiler, kernels of other engines cannot be compiled either.
                 Err(error)
                     if error.kind() == ErrorKind::Compile

@@ -10,7 +10,7 @@ use tracing::{debug, debug_span, info, warn};
 
 use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
-use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
+use crate::compile::{Compiler, Image, Located, Resources, Search, Toolchain};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::BehaviorNote::RuntimeCompilation;
 use crate::engine::{self, EngineConfig, Notes, Part, Selection};
@@ -73,6 +73,7 @@ impl Kiln {
         let recorder = record.map(|path| Recorder::open(path, device.target())).transpose()?;
         let disk = resolved.cache_dir.as_deref();
         let ptx_only = resolved.ptx_only && device.kind() == "sim";
+        let search = Search { driver: device.cuda_version(), ..resolved.search };
         let store = KernelStore {
             device,
             ptx_only,
@@ -80,7 +81,7 @@ impl Kiln {
             disk: disk.and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
             remote: resolved.remote.as_ref().map(RemoteCache::open).transpose()?,
             no_jit: resolved.no_jit,
-            nvrtc: Nvrtc::by(resolved.search),
+            nvrtc: Nvrtc::by(search),
             kernels: Flight::default(),
             counters: Counters::default(),
         };

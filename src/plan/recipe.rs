@@ -129,6 +129,14 @@ pub(super) struct BuiltKernel {
 }
 
 impl BuiltPart {
+    /// Checks that the device holds the blocks of each kernel that wait for each other.
+    ///
+    /// # Errors
+    /// `NotSupported` if it does not.
+    pub(super) fn check(&self) -> Result<()> {
+        self.kernels.iter().try_for_each(|kernel| kernel.kernel.check(&kernel.launch))
+    }
+
     /// Bytes per thread that the generated kernels spill. Overrides do not count: the user chose
     /// them.
     pub(super) fn spill_bytes(&self) -> u32 {

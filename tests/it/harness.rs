@@ -38,8 +38,25 @@ fn cache_dir() -> PathBuf {
 
 /// What a test opens that shares the compiled kernels.
 pub fn config() -> Config {
+    tell_launches();
     let (cache_dir, cache_bytes) = (Some(cache_dir()), Some(CACHE_BYTES));
     Config { cache_dir, cache_bytes, ..Config::default() }
+}
+
+/// Writes the name of every kernel to standard error before it is launched on a GPU, if that is
+/// wanted (`KILN_TEST_LAUNCHES=1`): a kernel that hangs is the last one.
+fn tell_launches() {
+    static TOLD: OnceLock<()> = OnceLock::new();
+    TOLD.get_or_init(|| {
+        if std::env::var("KILN_TEST_LAUNCHES").is_ok_and(|told| told == "1") {
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter("kiln::device=trace")
+                .with_ansi(false)
+                .without_time()
+                .with_writer(std::io::stderr);
+            subscriber.init();
+        }
+    });
 }
 
 /// The same for the command line.
@@ -389,6 +406,19 @@ pub fn fill(tensor: &TensorDesc, seed: u64, span: f64) -> Vec<f64> {
     let count = tensor.elements().expect("tensors under test are small") as u64;
     let value = |index: u64| ((index + seed) * 7919 % 251) as f64 / 125.0 - 1.0;
     (0..count).map(|index| tensor.dtype.round(span * value(index))).collect()
+}
+
+/// The simulated driver, which `make test` builds beside these tests; what uses it runs on
+/// `cuda:0`.
+pub fn simulated_driver() -> Option<PathBuf> {
+    let own = std::env::current_exe().unwrap().with_file_name("libkiln_sim_driver.so");
+    if !own.is_file() {
+        eprintln!(
+            "skipped: no simulated driver, `cargo build -p kiln-sim-driver --tests` makes it"
+        );
+        return None;
+    }
+    Some(own)
 }
 
 /// Runs a test (`module::name`) in processes of its own, one for each task in turn. The task where

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, fails, succeeds};
 use crate::dump::dumped;
+use crate::harness;
 
 /// A dump with tensors, in a folder that goes with the guard.
 fn dump() -> (tempfile::TempDir, PathBuf) {
@@ -210,7 +211,11 @@ fn what_is_no_dump_is_refused_exactly() {
         "failed to compile `/kiln/sm75_pointwise_f32_flat.cu`: /kiln/sm75",
     );
     edited("a.cu", "__device__ int f;", 4, "the cubin contains no kernel `pointwise`");
-    edited("a.ptx", "add.u32;", 4, "the simulated device rejected a kernel: ");
+    let rejected = match harness::kiln().device().kind() {
+        "sim" => "the simulated device rejected a kernel: ",
+        _ => "the driver rejected an image of 9 bytes: ",
+    };
+    edited("a.ptx", "add.u32;", 4, rejected);
     edited(
         "a.ptx",
         ".version 8.0\n.target sm_90a\n.address_size 64\n",

@@ -9,10 +9,8 @@ use crate::machine::{MACHINE, driver};
 use crate::occupancy::gpu;
 use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out, Text};
-use crate::settings::SETTINGS;
+use crate::settings::{SETTINGS, VERSION};
 
-/// The driver interface that is spoken: CUDA 13.0.
-const VERSION: c_int = 13_000;
 /// A name for the device that no other has: version 8 of RFC 9562, for what vendors choose.
 const UUID: [u8; 16] = *b"kiln-sim\x80GPU-000";
 /// Where the device would be on the bus.
@@ -51,7 +49,7 @@ driver! {
     }
 
     fn cuDriverGetVersion(version: Out<c_int>) {
-        version.put(VERSION)
+        version.put(SETTINGS.as_ref().map_or(VERSION, |all| all.version))
     }
 
     fn cuDeviceGetCount(count: Out<c_int>) {

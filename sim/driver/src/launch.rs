@@ -131,6 +131,7 @@ impl Work {
     /// Runs the kernel to its end. A shape that does not fit is the caller's fault, what happens
     /// inside the kernel the device's.
     pub fn run(&self, device: &Device) -> Outcome {
+        self.planted()?;
         match device.launch(&self.kernel, &self.launch, &self.parameters) {
             Ok(report) => {
                 print(&report.printed);
@@ -141,6 +142,24 @@ impl Work {
                 Err(explain(self.code(&error), &error))
             }
         }
+    }
+
+    /// The fault that the environment asks of this kernel.
+    fn planted(&self) -> Outcome {
+        let Ok(settings) = SETTINGS.as_ref() else { return Ok(()) };
+        let name = self.kernel.name();
+        let is_in = |part: &Option<String>| part.as_ref().is_some_and(|part| name.contains(part));
+        if is_in(&settings.hang) {
+            eprintln!("kiln-sim-driver: `{name}` hangs, as KILN_SIM_HANG asks");
+            loop {
+                std::thread::park();
+            }
+        }
+        if is_in(&settings.fault) {
+            eprintln!("kiln-sim-driver: `{name}` faults, as KILN_SIM_FAULT asks");
+            return Err(CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
+        Ok(())
     }
 
     /// Tells what the checks found.

@@ -127,7 +127,7 @@ impl Machine {
     }
 
     /// Runs tasks one after another. Who submits them learns of a shape that does not fit; what a
-    /// kernel does is learnt by who waits.
+    /// kernel does is learnt by who waits, or at once if launches block.
     pub fn run(&self, tasks: &[Task]) -> Outcome {
         for task in tasks {
             let ran = match task {
@@ -139,7 +139,8 @@ impl Machine {
                 Err(code) if task.at_once(code) => return Err(code),
                 Err(code) => {
                     self.state().failed = Some(code);
-                    return Ok(());
+                    let blocking = SETTINGS.as_ref().is_ok_and(|all| all.blocking);
+                    return if blocking { Err(code) } else { Ok(()) };
                 }
             }
         }

@@ -42,6 +42,13 @@ fn blocks(function: &Function, threads: u32, shared_bytes: u64) -> u32 {
     (gpu.threads_sm / (warps * WARP))
         .min(REGISTERS_SM / registers)
         .min(by_shared as u32)
+        .min(
+            SETTINGS
+                .as_ref()
+                .ok()
+                .and_then(|all| all.resident)
+                .map_or(u32::MAX, |most| most as u32),
+        )
         .min(gpu.blocks_sm)
 }
 
@@ -166,9 +173,11 @@ driver! {
         let (function, config) = (of(function)?, config.get()?);
         let cluster = config.cluster()?.or(function.kernel.cluster()).unwrap_or([1; 3]);
         let threads = config.block.iter().fold(1, |all, &n| u32::saturating_mul(all, n));
-        let fit = blocks(&function, threads, u64::from(config.shared_bytes)) * gpu().sm_count;
+        let of_sm = blocks(&function, threads, u64::from(config.shared_bytes));
         let size = cluster.iter().fold(1, |all, &n| u32::saturating_mul(all, n));
-        to.put((fit / size.max(1)) as c_int)
+        // A launch takes every cluster whose blocks fit an SM each, however few SMs there are.
+        let fit = (of_sm * gpu().sm_count / size.max(1)).max(of_sm.min(1));
+        to.put(fit as c_int)
     }
 
     fn cuOccupancyMaxPotentialClusterSize(to: Out<c_int>, function: u64, config: In<Config>) {

@@ -1,10 +1,14 @@
 //! What the environment says of the simulated GPU, read once.
 
+use std::ffi::c_int;
 use std::sync::LazyLock;
 
 use kiln_sim::{Accuracy, Checks, DeviceConfig};
 
 use crate::gpu::Gpu;
+
+/// The driver interface that is spoken: CUDA 13.0.
+pub const VERSION: c_int = 13_000;
 
 /// What becomes of what the checks find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,16 @@ pub struct Settings {
     pub accuracy: Accuracy,
     pub warp_instructions_max: Option<u64>,
     pub log: Log,
+    /// The version that the driver says it has.
+    pub version: c_int,
+    /// Kernels that read an illegal address, and that never end, whatever they are: those whose
+    /// name contains it.
+    pub fault: Option<String>,
+    pub hang: Option<String>,
+    /// Most blocks that an SM is said to hold.
+    pub resident: Option<u64>,
+    /// Whether a launch waits for its kernel, and reports what happened in it.
+    pub blocking: bool,
 }
 
 /// The settings, or what is wrong with them.
@@ -77,6 +91,18 @@ impl Settings {
                 ));
             }
         };
+        let version = match given("KILN_SIM_CUDA") {
+            None => VERSION,
+            Some(text) => {
+                let parts = text.split_once('.').map(|(a, b)| (a.parse(), b.parse()));
+                let Some((Ok(major), Ok(minor))): Option<(Result<c_int, _>, Result<c_int, _>)> =
+                    parts
+                else {
+                    return Err(format!("`KILN_SIM_CUDA` is `{text}`, not like 12.8"));
+                };
+                major * 1000 + minor * 10
+            }
+        };
         Ok(Settings {
             gpu,
             checks,
@@ -85,6 +111,11 @@ impl Settings {
             accuracy,
             warp_instructions_max: number("KILN_SIM_WARP_INSTRUCTIONS_MAX")?,
             log,
+            version,
+            fault: given("KILN_SIM_FAULT"),
+            hang: given("KILN_SIM_HANG"),
+            resident: number("KILN_SIM_RESIDENT")?,
+            blocking: given("CUDA_LAUNCH_BLOCKING").as_deref() == Some("1"),
         })
     }
 

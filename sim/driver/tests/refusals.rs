@@ -51,10 +51,20 @@ fn refusals_say_what_was_attempted() {
     let stream = device.stream().unwrap();
     plan.execute(&stream, &pack).expect("a launch does not wait for its kernel");
     let error = stream.synchronize().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Driver);
-    assert_eq!(error.to_string(), "failed to run queued work: CUDA_ERROR_ILLEGAL_ADDRESS");
-    let error = device.alloc(16).unwrap_err();
-    assert_eq!(error.to_string(), "failed to allocate memory: CUDA_ERROR_ILLEGAL_ADDRESS");
+    let stem = &plan.kernels()[0].source().stem;
+    let lost = format!("the device is lost: CUDA_ERROR_ILLEGAL_ADDRESS in `{stem}`");
+    let is_lost = |error: kiln::Error, attempt: &str| {
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error:?}");
+        assert_eq!(error.to_string(), format!("failed to {attempt}: {lost}"));
+    };
+    is_lost(error, "run queued work");
+    // Every later call says so instead of what it was about, through another handle too.
+    is_lost(device.alloc(16).unwrap_err(), "allocate memory");
+    is_lost(plan.execute(&stream, &pack).unwrap_err(), "launch a kernel");
+    is_lost(y.to_vec().unwrap_err(), "copy from the GPU");
+    is_lost(stream.record().unwrap_err(), "record an event");
+    is_lost(device.stream().unwrap_err(), "create a stream");
+    is_lost(kiln::device::Device::cuda(0).unwrap_err(), "open the GPU");
     // Handles that outlive the device's health are dropped without a word.
     drop((stream, y, plan));
 }

@@ -150,7 +150,12 @@ fn driver() -> Finding {
                 Err(error) => error.to_string(),
             };
             let names: Vec<String> = (0..count).map(name).collect();
-            ok("driver", format!("{count} GPU: {}", names.join("; ")))
+            let version = Device::cuda(0).ok().and_then(|device| device.cuda_version());
+            let version = version.map(|(major, minor)| format!(", CUDA {major}.{minor}"));
+            ok(
+                "driver",
+                format!("{count} GPU: {}{}", names.join("; "), version.unwrap_or_default()),
+            )
         }
         Err(error) => none(
             error.to_string(),
@@ -193,13 +198,16 @@ fn remote(store: &RemoteCache) -> Finding {
 }
 
 fn nvrtc(kiln: &Kiln) -> Finding {
+    let fix = match kiln.device().cuda_version() {
+        // Images of a later NVRTC are none for it.
+        Some((major, _)) if major < 13 => compile::REMEDY.to_owned(),
+        _ => "run `make setup`, or `pip install nvidia-cuda-nvrtc`, or set KILN_NVRTC".to_owned(),
+    };
     let missing = |text: String| Finding {
         name: "nvrtc",
         state: State::Missing,
         text,
-        fix: Some(
-            "run `make setup`, or `pip install nvidia-cuda-nvrtc`, or set KILN_NVRTC".to_owned(),
-        ),
+        fix: Some(fix.clone()),
     };
     let located = match kiln.nvrtc() {
         Ok(located) => located,

@@ -55,7 +55,8 @@ Exit codes:
   2  bad arguments, or a file that cannot be read or is malformed
   3  not supported: no engine supports the problem
   4  no NVRTC, or a kernel failed to compile
-  5  an error of the device or the operating system, or a bug in Kiln";
+  5  an error of the device or the operating system, or a bug in Kiln
+  6  the device is lost: a kernel faulted or hung; another process may use the GPU again";
 
 /// Variables that the command line reads in addition to the library's.
 const OWN_VARIABLES: [(&str, &str); 3] = [
@@ -258,6 +259,7 @@ fn exit_code(error: &Error) -> ExitCode {
         ErrorKind::BadParam => 2,
         ErrorKind::NotSupported => 3,
         ErrorKind::Compile => 4,
+        ErrorKind::DeviceLost => 6,
         _ => 5,
     })
 }

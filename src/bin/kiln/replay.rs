@@ -28,7 +28,8 @@ Inputs are those captured in the dump, or random from seed 1 if it has none. A k
 what others began (a grid's steps, split sums) needs what was captured.
 
 Exit code 1: a launch failed, the sanitizer reported findings, a result exceeds the error bound of
-the f64 reference, or an unedited kernel's result differs from that on the same device before.";
+the f64 reference, or an unedited kernel's result differs from that on the same device before.
+Exit code 6: a launch faulted on a GPU, so that this process has lost it.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -80,8 +81,9 @@ fn replay_one(args: &ReplayArgs, folder: &Path) -> kiln::Result<bool> {
         (None, Some(values)) => (values.clone(), "captured"),
         (None, None) => (plan::random_values(dump.graph(), 1)?, "random from seed 1"),
     };
-    let before = kiln.replay_dumped(&dump, &inputs)?;
+    // The edited kernel first: if the dumped one faults, this process loses the GPU.
     let after = kiln.replay(&dump, edit, &inputs)?;
+    let before = kiln.replay_dumped(&dump, &inputs)?;
     let comparison = Comparison::of(&kiln, &dump, edit, &inputs, origin, &before, &after)?;
     match args.json {
         true => say_json(&comparison.json()),

@@ -9,7 +9,7 @@ use tracing::{debug_span, warn};
 use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, explain};
 use crate::codegen::KernelSource;
 use crate::compile::{Compiler, Image, Toolchain};
-use crate::device::{Device, Launchable};
+use crate::device::{Device, KernelName, Launchable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::escape::escaped;
 use crate::plan::context::metrics::Counters;
@@ -168,7 +168,8 @@ impl KernelStore {
         let start = Instant::now();
         let fields = debug_span!("load", key = %key, target = %source.arch, ns = Empty);
         let _span = Timed::new(fields);
-        let kernel = self.device.load(image, &source.entry, shared_bytes)?;
+        let name = KernelName { stem: &source.stem, entry: &source.entry };
+        let kernel = self.device.load(image, name, shared_bytes)?;
         self.counters.load_ns.add_ns(start.elapsed());
         Ok(kernel)
     }

@@ -7,8 +7,8 @@ use tracing::field::Empty;
 use tracing::{debug_span, info, warn};
 
 use crate::cache::DiskCache;
-use crate::compile::{Compiler, Located, Search, Toolchain, locate};
-use crate::error::Result;
+use crate::compile::{Compiler, Located, Search, Toolchain, locate, refusal};
+use crate::error::{Error, Result};
 use crate::plan::context::span::Timed;
 
 /// NVRTC, with the results of locating, identifying and loading it.
@@ -80,6 +80,10 @@ impl Nvrtc {
         let located = self.located()?;
         let start = Instant::now();
         let compiler = Compiler::load(&located.path)?;
+        let refusal = self.search.driver.and_then(|driver| refusal(compiler.version(), driver));
+        if let Some(refusal) = refusal {
+            return Err(Error::compile(format!("failed to use {located}: {refusal}")));
+        }
         let toolchain = match disk.and_then(|disk| disk.recall(located)) {
             Some(known) if known.version == compiler.version() => known,
             _ => {

@@ -101,6 +101,8 @@ impl Config {
             search: Search {
                 configured: self.nvrtc.clone(),
                 environment: filled.nvrtc.clone().filter(|_| self.nvrtc.is_none()),
+                // The device is not open yet.
+                driver: None,
             },
             templates: filled.templates.clone(),
         })

@@ -1,5 +1,5 @@
 //! Fallback configurations: a lower-register one if a kernel spills registers, that of the next
-//! engine if a kernel does not compile.
+//! engine if a kernel does not compile or the device does not hold its blocks.
 //!
 //! Heuristics estimate registers; only the assembler knows them. Plans, warm-ups and the coverage
 //! check of packs all follow the fallback sequence implemented here, so that they need the same
@@ -19,7 +19,7 @@ pub(in crate::plan) enum Attempt {
         /// Whether one of them spills registers.
         spills: bool,
     },
-    /// One does not compile.
+    /// One does not compile, or cannot be launched on this device.
     Refused(Error),
 }
 
@@ -27,7 +27,7 @@ pub(in crate::plan) enum Attempt {
 #[derive(Debug)]
 pub(in crate::plan) struct StepDown {
     part: Part,
-    /// The error of the first configuration whose kernels do not compile.
+    /// The error of the first configuration that was refused.
     refused: Option<Error>,
     /// Whether the configuration was requested, so that there is no fallback.
     asked_for: bool,
@@ -75,7 +75,7 @@ impl StepDown {
                 let Some(next) = next else { return Err(self.refused.take().unwrap_or(error)) };
                 let (failed, arch) = (&self.part.config, target.arch);
                 let config = &next.config;
-                warn!("{failed} does not compile for {arch}, {config} runs instead: {error}");
+                warn!("{failed} is refused for {arch}, {config} runs instead: {error}");
                 self.refused.get_or_insert(error);
                 Some(next)
             }

@@ -7,6 +7,7 @@ use tracing::warn;
 use crate::cache::{Key, Pack, Request};
 use crate::codegen::KernelSource;
 use crate::compile::Image;
+use crate::device::KernelName;
 use crate::error::Result;
 use crate::plan::context::kernel_store::Loaded;
 use crate::plan::context::planner::Planner;
@@ -38,10 +39,11 @@ impl Planner {
         edit: &Edit,
     ) -> Result<Arc<Loaded>> {
         let image = Image { cubin: Vec::new(), ptx: edit.text.clone(), ..(*loaded.image).clone() };
+        let name = KernelName { stem: &source.stem, entry: &source.entry };
         let kernel = self
             .store
             .device
-            .load(&image, &source.entry, shared_bytes)
+            .load(&image, name, shared_bytes)
             .map_err(|error| error.context(format_args!("`{}`", edit.path.display())))?;
         Ok(Arc::new(Loaded {
             key: loaded.key.overridden(&edit.text),

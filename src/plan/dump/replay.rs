@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::compile::{Image, Resources};
-use crate::device::{Buffer, Counters, Finding};
+use crate::device::{Buffer, Counters, Finding, KernelName};
 use crate::error::{Error, Result};
 use crate::frontend::Values;
 use crate::plan::build::Kiln;
@@ -92,8 +92,9 @@ impl Kiln {
                 "the dump's kernel is for {arch}, the GPU is {own}; the simulated device runs it"
             )));
         }
-        let (entry, launch) = (&dump.spec.entry, dump.launch());
-        let kernel = self.device().load(image, entry, launch.shared_bytes)?;
+        let name = KernelName { stem: &dump.spec.stem, entry: &dump.spec.entry };
+        let launch = dump.launch();
+        let kernel = self.device().load(image, name, launch.shared_bytes)?;
         let arguments = self.place(dump, inputs)?;
         let mut words: Vec<u64> = Vec::new();
         for (argument, listed) in arguments.iter().zip(&dump.spec.launch.arguments) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::device::Stream;
 use crate::engine::{Choice, LAUNCH_US, Mode, Part, Selection, choices, machine_of, partition};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::frontend::{Values, random_values};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
@@ -61,7 +61,8 @@ impl Kiln {
     ///
     /// # Errors
     /// As [`Kiln::plan`]; `BadParam` on a device that neither times nor counts: the null device,
-    /// or the simulator without [`Config::count`](crate::plan::Config::count).
+    /// or the simulator without [`Config::count`](crate::plan::Config::count); `DeviceLost` when a
+    /// kernel faults on a GPU, after which nothing can be measured.
     pub fn tune(
         &self,
         graph: &OperationGraph,
@@ -108,6 +109,10 @@ impl Kiln {
             }
             let (us, refused) = match measured {
                 Ok(us) => (Some(us), None),
+                // What comes after it could not be measured, and no result is the best of all.
+                Err(error) if error.kind() == ErrorKind::DeviceLost => {
+                    return Err(error.context(format_args!("measuring {config}")));
+                }
                 Err(error) => (None, Some(error.to_string())),
             };
             let (config, predicted_us) = (config.to_string(), *predicted_us);

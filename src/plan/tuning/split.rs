@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use crate::engine::{Mode, Notes, Part, Selection, splits_undone};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::tuning::settings::TuneProgress;
@@ -51,7 +51,10 @@ impl Kiln {
         let mut measured = Vec::new();
         for (done, parts) in std::iter::once(own).chain(others).enumerate() {
             let parts = self.inner.with_winners(graph, parts, target)?;
-            let us = self.measure(graph, parts.clone());
+            let us = match self.measure(graph, parts.clone()) {
+                Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+                us => us,
+            };
             progress(TuneProgress {
                 done: done + 1,
                 total,

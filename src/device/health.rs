@@ -1,0 +1,275 @@
+//! Whether the context of a GPU still works, and which kernels were running when it ceased to.
+//!
+//! A kernel that faults takes its context with it: the call that waits for it and every later call
+//! of the process return the same error, whatever they ask for. What is reported is that, with the
+//! kernels that may be at fault, instead of what was asked for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use cudarc::driver::{DriverError, sys};
+
+use crate::compile::variable;
+use crate::error::{Error, Result};
+
+/// Launches that are remembered. A kernel that faults is seldom followed by more before the next
+/// call that waits.
+const LAUNCHES: usize = 8;
+
+/// The fault of a context.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    /// Name of the driver's code.
+    code: String,
+    /// Kernels not known to have ended when the fault was reported, the last one first.
+    kernels: Vec<Arc<str>>,
+    /// Whether older ones were running too.
+    more: bool,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the device is lost: {}", self.code)?;
+        match &self.kernels[..] {
+            [] => f.write_str(", no kernel of Kiln's was running")?,
+            [kernel] => write!(f, " in `{kernel}`")?,
+            [last, others @ ..] => {
+                write!(f, " in one of `{last}`")?;
+                for kernel in others {
+                    write!(f, ", `{kernel}`")?;
+                }
+            }
+        }
+        if self.more {
+            f.write_str(" or an earlier kernel")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Launched {
+    kernel: Arc<str>,
+    stream: u64,
+    number: u64,
+}
+
+/// What is known of one context; shared by all that use it in this process.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    fault: OnceLock<Fault>,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
+    /// Launches so far.
+    count: u64,
+    /// The last launches not known to have ended, the oldest first.
+    launches: [Option<Launched>; LAUNCHES],
+}
+
+impl Health {
+    /// The health of a GPU's primary context, which is one in a process; known until the last
+    /// device that uses it is closed.
+    pub(super) fn of_gpu(index: u32) -> Arc<Health> {
+        static KNOWN: Mutex<BTreeMap<u32, Weak<Health>>> = Mutex::new(BTreeMap::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = known.entry(index).or_default();
+        slot.upgrade().unwrap_or_else(|| {
+            let health = Arc::new(Health::default());
+            *slot = Arc::downgrade(&health);
+            health
+        })
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a launch, before it is made.
+    pub(super) fn launching(&self, kernel: &Arc<str>, stream: u64) {
+        let mut recent = self.recent();
+        recent.count += 1;
+        let number = recent.count;
+        let launches = &mut recent.launches;
+        // An empty place if there is one, else that of the oldest.
+        let at = launches.iter().position(Option::is_none).unwrap_or(0);
+        launches[at..].rotate_left(1);
+        launches[LAUNCHES - 1] = Some(Launched { kernel: kernel.clone(), stream, number });
+    }
+
+    /// The number of launches so far, to be given to [`Health::ended`].
+    pub(super) fn launched(&self) -> u64 {
+        self.recent().count
+    }
+
+    /// Forgets the launches of a stream that have ended: the first so many.
+    pub(super) fn ended(&self, stream: u64, count: u64) {
+        for slot in &mut self.recent().launches {
+            if slot.as_ref().is_some_and(|of| of.stream == stream && of.number <= count) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// Refuses what is attempted after a fault: the driver would, with the error of the fault.
+    ///
+    /// # Errors
+    /// `DeviceLost`.
+    pub(super) fn check(&self, attempt: &str) -> Result<()> {
+        match self.fault.get() {
+            Some(fault) => Err(lost(attempt, fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// The error of a call that failed.
+    pub(super) fn failed(&self, attempt: &str, error: DriverError) -> Error {
+        let code = name(error);
+        if is_sticky(error.0) {
+            self.fault.get_or_init(|| self.fault_now(code.clone(), None));
+        }
+        self.error(attempt, &code).caused_by(error)
+    }
+
+    /// The error of a launch that failed. If launches block (`CUDA_LAUNCH_BLOCKING=1`), what it
+    /// reports happened in this kernel.
+    pub(super) fn failed_to_launch(&self, kernel: &Arc<str>, error: DriverError) -> Error {
+        let code = name(error);
+        if is_sticky(error.0) {
+            let blocks = variable("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
+            let own = blocks.then_some(kernel);
+            self.fault.get_or_init(|| self.fault_now(code.clone(), own));
+        }
+        self.error(&format!("launch `{kernel}`"), &code).caused_by(error)
+    }
+
+    fn fault_now(&self, code: String, kernel: Option<&Arc<str>>) -> Fault {
+        if let Some(kernel) = kernel {
+            return Fault { code, kernels: vec![kernel.clone()], more: false };
+        }
+        let recent = self.recent();
+        let launches = recent.launches.iter().rev().flatten();
+        let mut kernels: Vec<Arc<str>> = Vec::new();
+        for launched in launches {
+            if !kernels.contains(&launched.kernel) {
+                kernels.push(launched.kernel.clone());
+            }
+        }
+        let more = recent.count > LAUNCHES as u64 && recent.launches.iter().all(Option::is_some);
+        Fault { code, kernels, more }
+    }
+
+    fn error(&self, attempt: &str, code: &str) -> Error {
+        match self.fault.get() {
+            Some(fault) => lost(attempt, fault),
+            None => Error::driver(format!("failed to {attempt}: {code}")),
+        }
+    }
+}
+
+fn lost(attempt: &str, fault: &Fault) -> Error {
+    Error::device_lost(format!("failed to {attempt}: {fault}"))
+}
+
+/// Name of a driver's code.
+pub(super) fn name(error: DriverError) -> String {
+    let known = error.error_name().map(|name| name.to_string_lossy().into_owned());
+    known.unwrap_or_else(|_| format!("{:?}", error.0))
+}
+
+/// Whether a code means that the context is lost: of each of these *CUDA Driver API* says that it
+/// leaves the process in an inconsistent state, in which all work returns the same error.
+fn is_sticky(code: sys::CUresult) -> bool {
+    use sys::cudaError_enum::*;
+    matches!(
+        code,
+        CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_ASSERT
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_TENSOR_MEMORY_LEAK
+            | CUDA_ERROR_CONTAINED
+            | CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_EXTERNAL_DEVICE
+            | CUDA_ERROR_MPS_CLIENT_TERMINATED
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const ILLEGAL: DriverError = DriverError(sys::cudaError_enum::CUDA_ERROR_ILLEGAL_ADDRESS);
+
+    fn kernels() -> [Arc<str>; 3] {
+        ["a", "b", "c"].map(Arc::from)
+    }
+
+    #[test]
+    fn kernels_that_have_ended_are_not_at_fault() {
+        let (health, [a, b, c]) = (Health::default(), kernels());
+        health.launching(&a, 1);
+        health.launching(&b, 2);
+        let so_far = health.launched();
+        health.launching(&c, 1);
+        health.ended(1, so_far);
+        let fault = health.fault_now("CODE".to_owned(), None);
+        assert_eq!(fault.to_string(), "the device is lost: CODE in one of `c`, `b`");
+        health.ended(2, health.launched());
+        let fault = health.fault_now("CODE".to_owned(), None);
+        assert_eq!(fault.to_string(), "the device is lost: CODE in `c`");
+        health.ended(1, health.launched());
+        let fault = health.fault_now("CODE".to_owned(), None);
+        let text = "the device is lost: CODE, no kernel of Kiln's was running";
+        assert_eq!(fault.to_string(), text);
+    }
+
+    #[test]
+    fn the_last_launches_are_remembered() {
+        let (health, [a, b, c]) = (Health::default(), kernels());
+        for _ in 0..LAUNCHES {
+            health.launching(&a, 0);
+        }
+        let fault = health.fault_now("CODE".to_owned(), None);
+        assert_eq!(fault.to_string(), "the device is lost: CODE in `a`");
+        for kernel in [&b, &c] {
+            health.launching(kernel, 0);
+        }
+        let fault = health.fault_now("CODE".to_owned(), None);
+        let text = "the device is lost: CODE in one of `c`, `b`, `a` or an earlier kernel";
+        assert_eq!(fault.to_string(), text);
+    }
+
+    #[test]
+    fn only_a_sticky_code_loses_the_device_and_the_first_one_stays() {
+        let (health, [a, ..]) = (Health::default(), kernels());
+        assert!(is_sticky(ILLEGAL.0));
+        assert!(!is_sticky(sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY));
+        assert!(health.check("x").is_ok());
+        health.fault.set(health.fault_now("CODE".to_owned(), Some(&a))).expect("set once");
+        let error = health.error("copy to the GPU", "OTHER");
+        assert_eq!(error.kind(), ErrorKind::DeviceLost);
+        let text = "failed to copy to the GPU: the device is lost: CODE in `a`";
+        assert_eq!(error.to_string(), text);
+    }
+
+    #[test]
+    fn one_gpu_has_one_health_while_it_is_open() {
+        let first = Health::of_gpu(u32::MAX);
+        assert!(Arc::ptr_eq(&first, &Health::of_gpu(u32::MAX)));
+        first.fault.set(first.fault_now("CODE".to_owned(), None)).expect("set once");
+        drop(first);
+        assert!(Health::of_gpu(u32::MAX).check("x").is_ok());
+    }
+}
