@@ -103,7 +103,7 @@ impl Decision {
             format!("smem_percent={smem_percent}: as many weights on chip as fit"),
             format!(
                 "warps_k={warps_k}: at least {WARPS_MIN} warps to hide latency, more for more \
-                 registers"
+                 registers, or for all words of an exchange in flight"
             ),
             format!("warps_n={warps_n}: a warp per 8 hidden units, up to {WARPS_N_MAX}"),
             format!(
@@ -133,8 +133,7 @@ fn settings(
         (Err(_), Ok(fewer)) => Ok(fewer),
         (best, _) => best,
     });
-    let schedule = schedule.expect("there is one")?;
-    Ok(with_fastest_exchange(layer, variant, schedule))
+    schedule.expect("there is one")
 }
 
 /// The fastest schedule with this many warps along the hidden units; of equals the one with the
@@ -149,7 +148,7 @@ fn of_warps_n(
     let of = |warps_k| of_warps(layer, target, variant, [batch_tile, group_ctas, warps_k, warps_n]);
     let mut best = of(fewest)?;
     for warps_k in [2 * fewest, 4 * fewest] {
-        if !streams(&best) {
+        if !streams(&best) && !waits_again(layer, &best) {
             break;
         }
         if let Ok(more) = of(warps_k)
@@ -166,6 +165,11 @@ fn streams(schedule: &Schedule) -> bool {
     schedule.gemms.iter().any(|gemm| gemm.streamed_steps() > 0)
 }
 
+/// Whether threads have more LL words to receive than loads in flight.
+fn waits_again(layer: &Layer<'_>, schedule: &Schedule) -> bool {
+    schedule.exchange == Exchange::LowLatency && schedule.ll_passes(layer) > 1
+}
+
 fn is_faster(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool {
     step_clocks(layer, schedule) < step_clocks(layer, known)
 }
@@ -178,7 +182,8 @@ fn with_fastest_exchange(layer: &Layer<'_>, variant: Variant, mut schedule: Sche
     schedule
 }
 
-/// The schedule for a tile, blocks and warps, with as many weights in registers as fit.
+/// The schedule for a tile, blocks and warps, with as many weights in registers as fit and the
+/// fastest exchange.
 fn of_warps(
     layer: &Layer<'_>,
     target: &Target,
@@ -201,5 +206,6 @@ fn of_warps(
     // Registers needed without weights; the rest can hold weights.
     let none = with(Variant { streams: true, ..variant }, 0)?;
     let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
-    with(variant, ((available - none.registers) / 32 * 32).clamp(0, 160))
+    let schedule = with(variant, ((available - none.registers) / 32 * 32).clamp(0, 160))?;
+    Ok(with_fastest_exchange(layer, variant, schedule))
 }

@@ -7,7 +7,7 @@ use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::header::KernelNames;
 use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, wrapped};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule};
+use crate::engine::rnn::schedule::{Exchange, LL_LOADS, MathPath, PlacedGemm, Schedule};
 use crate::engine::rnn::variables::{
     Gate, Gemm, LayerState, LayerVariables, Mma, OperandBuffer, Parameter, PrepackVariables,
     SharedVariables, StageOperand, StageVariables, StepLoad, Weights,
@@ -94,7 +94,7 @@ impl Writer<'_> {
     }
 
     fn spec(&self, entry: &'static str, variables: &impl Serialize) -> KernelSpec {
-        let simt = self.schedule.path == MathPath::Simt;
+        let simt = !self.schedule.mma();
         let template = match (entry, simt) {
             ("rnn", true) => "rnn/sm75_rnn_simt.cu",
             ("rnn", false) => "rnn/sm80_rnn_mma.cu",
@@ -148,11 +148,12 @@ impl Writer<'_> {
     ) -> SharedVariables {
         let Writer { layer, schedule, elements, .. } = self;
         let math = layer.op.math.dtype();
-        let simt = schedule.path == MathPath::Simt;
+        let simt = !schedule.mma();
         let addresses = tensors.iter().map(|(slot, uid)| elements.field(slot, *uid));
         let scratch = self.scratch().into_iter().map(|buffer| buffer.field);
         let number = |(name, _)| Field { ctype: "index_t".to_owned(), name };
         SharedVariables {
+            simt,
             mma: (!simt).then(|| self.mma()),
             stored: ctype(layer.dtype()),
             element: if simt { math.register() } else { ctype(layer.dtype()) },
@@ -181,7 +182,6 @@ impl Writer<'_> {
         LayerVariables {
             shared: self.shared_variables(&tensors, self.constants(), elements.numbers()),
             gemms: gemms.map(|(at, placed)| self.gemm(at, placed)).collect(),
-            simt: schedule.path == MathPath::Simt,
             cluster: match schedule.exchange {
                 Exchange::Cluster => schedule.settings.group_ctas,
                 _ => 1,
@@ -290,12 +290,21 @@ impl Writer<'_> {
         );
         add("CTA_OUTPUT", self.cta_output(), "columns of h of a CTA");
         add("VECTOR", self.vector(), "elements of y per store");
-        add(
-            "STAGING_BYTES",
-            schedule.staging_bytes(),
-            "of a warp, to load register-resident weights",
-        );
+        if !schedule.mma() {
+            add(
+                "STAGING_BYTES",
+                schedule.staging_bytes(),
+                "of a warp, to load register-resident weights",
+            );
+        }
         add("FRAG_K", schedule.path.fragment_k(), "K of an MMA");
+        if schedule.mma() {
+            add(
+                "CHAINS",
+                schedule.chains(),
+                "accumulators that halves of a K step take turns with",
+            );
+        }
         add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
         add("BUFFER_ELEMENTS", schedule.buffer_elements(), "of an operand in shared memory");
         for (at, byte) in memory.operands.iter().enumerate() {
@@ -328,6 +337,7 @@ impl Writer<'_> {
                 let bytes = layer.dtype().bytes() as i64;
                 add("EXCHANGE_WORDS", schedule.exchange_width * bytes / 4, "of a row in memory");
                 add("CHUNK", 8 / bytes, "elements per access");
+                add("LL_LOADS", LL_LOADS, "of a thread in flight, at most");
             }
         }
         if layer.layer_norms_max() > 0 {
@@ -518,9 +528,18 @@ impl Writer<'_> {
                 let row = format!("{gate} * {rows} + unit");
                 self.elements.element_of_first_row(slot, &row, "k")
             },
+            vectorised: self.schedule.mma().then(|| self.is_vectorised(slot, shape.k)),
             streamed,
             name,
         }
+    }
+
+    /// Whether rows of weights can be read 16 bytes at a time along K.
+    fn is_vectorised(&self, slot: &str, k: i64) -> bool {
+        let tensor = self.layer.tensor(slot).expect("the slot is there");
+        let vector = 16 / tensor.dtype.bytes() as i64;
+        let strides = [tensor.strides[0], tensor.strides[1]];
+        k % vector == 0 && access_bytes(tensor, &strides, &tensor.dims[..2], vector) == 16
     }
 
     fn comment(&self, placed: &PlacedGemm) -> String {

@@ -25,6 +25,12 @@ pub(super) enum Exchange {
 /// Step between values of the knob `weight_registers`.
 pub(super) const REGISTERS_STEP: i64 = 32;
 
+/// MMAs that a tensor core needs in flight: one takes as long as it issues four.
+const MMAS_IN_FLIGHT: i64 = 4;
+
+/// Accesses of 16 bytes that a thread has in flight when it receives LL words, in 32 registers.
+pub(super) const LL_LOADS: i64 = 8;
+
 /// What distinguishes the persistent engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Variant {
@@ -198,7 +204,11 @@ impl Variant {
                 "of the other weights, smem-resident; the rest is streamed",
                 smem_percent,
             ),
-            knob("warps_k", "warps along K; changes the order of sums", &[1, 2, 4, 8]),
+            knob(
+                "warps_k",
+                "warps along K; changes the order of sums, as does a warp's tile of under 4 MMAs",
+                &[1, 2, 4, 8],
+            ),
             knob("warps_n", "warps along the hidden units", &[1, 2, 4, 8, 16]),
             knob("weight_registers", "registers of a thread that hold weights", &weight_registers),
         ]
@@ -375,15 +385,46 @@ impl Schedule {
         self.settings.batch_tile * self.row_stride
     }
 
-    /// Bytes of a warp in which register-resident weights are staged.
+    /// Whether tensor cores run the GEMMs.
+    pub(super) fn mma(&self) -> bool {
+        self.path != MathPath::Simt
+    }
+
+    /// Bytes of a warp in which register-resident weights are staged, without tensor cores.
     pub(super) fn staging_bytes(&self) -> i64 {
+        if self.mma() {
+            return 0;
+        }
         let resident = self.gemms.iter().filter(|of| of.register_steps > 0);
         resident.map(|of| of.step_bytes).max().unwrap_or(0)
     }
 
+    /// Loads of 16 bytes, half of them flags, that a thread has for an exchange of LL words.
+    fn ll_loads(&self, layer: &Layer<'_>) -> i64 {
+        let row_bytes = 2 * self.exchange_width * layer.dtype().bytes() as i64;
+        self.batch_subtiles() * ceil_div(row_bytes / 16, self.threads / 8)
+    }
+
+    /// How many times a thread waits for such loads, of which [`LL_LOADS`] are in flight at once.
+    pub(super) fn ll_passes(&self, layer: &Layer<'_>) -> i64 {
+        ceil_div(self.ll_loads(layer), LL_LOADS)
+    }
+
+    /// Tiles of 16 weight rows of a warp.
+    fn tiles(of: &PlacedGemm) -> i64 {
+        ceil_div(of.shape.gates * of.unit_groups, 2)
+    }
+
+    /// Accumulators that the halves of K steps take turns with: an MMA waits for the one before on
+    /// its accumulator, and a narrow tile has too few to hide that.
+    pub(super) fn chains(&self) -> i64 {
+        let narrowest = self.gemms.iter().map(Schedule::tiles).min().unwrap_or(MMAS_IN_FLIGHT);
+        if narrowest * self.batch_subtiles() < MMAS_IN_FLIGHT { 2 } else { 1 }
+    }
+
     fn estimated_registers(&self, layer: &Layer<'_>) -> i64 {
         let words = layer.op.math.dtype().bytes() as i64 / 4;
-        let tiles = |placed: &PlacedGemm| ceil_div(placed.shape.gates * placed.unit_groups, 2);
+        let tiles = Schedule::tiles;
         let fragment = if self.path == MathPath::Simt { 8 * words } else { 4 };
         let weights = self.gemms.iter().map(|of| of.register_steps * 2 * tiles(of) * fragment);
         let weights: i64 = weights.sum();
@@ -394,12 +435,17 @@ impl Schedule {
             MathPath::Simt => (tiles(of) * subtiles * 18 + tiles(of) * 8 + 8) * words,
             // Weights in shared memory are loaded some K steps at once.
             _ => {
-                tiles(of) * subtiles * 4
+                self.chains() * tiles(of) * subtiles * 4
                     + subtiles * 4
                     + i64::from(of.register_steps < of.k_steps) * (8 * tiles(of)).max(32)
             }
         };
         let gemm = self.gemms.iter().map(gemm).max().unwrap_or(0);
+        // They are free again when words arrive.
+        let received = match self.exchange.through_memory() {
+            true => 4 * self.ll_loads(layer).min(LL_LOADS),
+            false => 0,
+        };
         let cell = &layer.op.cell;
         let inputs = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
         let values = 2 * (inputs + cell.states.len()) as i64 * words;
@@ -410,7 +456,7 @@ impl Schedule {
             0 => 0,
             count => (4 * count * subtiles + cells * 2 * cell.recurrent_gates() as i64) * words,
         };
-        weights + gemm + cells * values + layer_norms + addresses
+        weights + gemm.max(received) + cells * values + layer_norms + addresses
     }
 
     fn lay_out(&self, layer: &Layer<'_>, math_bytes: i64) -> Memory {
@@ -430,8 +476,7 @@ impl Schedule {
         take((warps * self.staging_bytes() - operands_end).max(0));
         let resident = self.gemms.iter().map(|of| warps * of.smem_steps * of.step_bytes);
         let weights = resident.map(&mut take).collect();
-        let tiles = |of: &PlacedGemm| ceil_div(of.shape.gates * of.unit_groups, 2);
-        let tiles = self.gemms.iter().map(tiles).max().unwrap_or(0);
+        let tiles = self.gemms.iter().map(Schedule::tiles).max().unwrap_or(0);
         let partials = match self.settings.warps_k {
             1 => 0,
             _ => take(warps * tiles * self.batch_subtiles() * 128 * math_bytes),

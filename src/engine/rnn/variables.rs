@@ -9,6 +9,8 @@ use crate::engine::rnn::elements::{Constant, Field, InputRow, LayerNorm, RowFunc
 /// Variables that the layer and its prepack kernel have in common.
 #[derive(Serialize)]
 pub(super) struct SharedVariables {
+    /// Whether there are no tensor cores.
+    pub(super) simt: bool,
     /// The instruction, with tensor cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mma: Option<Mma>,
@@ -49,6 +51,9 @@ pub(super) struct Weights {
     pub(super) k: &'static str,
     /// C++ expression of the weight of a `gate` of a `unit` at `k`.
     pub(super) weight: String,
+    /// With tensor cores, whether rows can be read 16 bytes at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) vectorised: Option<bool>,
     /// C++ expression of the streamed weights of the warp.
     pub(super) streamed: Option<String>,
 }
@@ -81,8 +86,6 @@ pub(super) struct LayerVariables {
     #[serde(flatten)]
     pub(super) shared: SharedVariables,
     pub(super) gemms: Vec<Gemm>,
-    /// Whether there are no tensor cores.
-    pub(super) simt: bool,
     /// What `device/ptx/mbarrier.cuh` asks: blocks of a cluster, and whether consumer warpgroups
     /// alternate.
     pub(super) cluster: i64,

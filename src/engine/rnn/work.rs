@@ -16,6 +16,9 @@ const CLUSTER_CLOCKS: f64 = 250.0;
 const COUNTER_CLOCKS: f64 = 1500.0;
 const LL_CLOCKS: f64 = 600.0;
 
+/// Latency of L2 in clocks, which every further pass of loads of LL words adds.
+const L2_CLOCKS: f64 = 270.0;
+
 /// L2 bandwidth of an SM in bytes per clock.
 const L2_BYTES: f64 = 32.0;
 
@@ -53,7 +56,10 @@ pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: 
         Exchange::None => 0.0,
         Exchange::Cluster => CLUSTER_CLOCKS,
         Exchange::Counter => COUNTER_CLOCKS + read,
-        Exchange::LowLatency => LL_CLOCKS + 2.0 * read,
+        Exchange::LowLatency => {
+            let further = schedule.ll_passes(layer) - 1;
+            LL_CLOCKS + 2.0 * read + further as f64 * L2_CLOCKS
+        }
     }
 }
 
