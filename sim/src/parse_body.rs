@@ -123,8 +123,12 @@ impl Parser<'_> {
             body.function.params = self.formal_params(&mut body)?;
         }
         if entry {
-            let formals = &body.function.variables[body.function.returns..];
-            let bytes = formals.iter().try_fold(0_u32, |at, formal| {
+            let Function { returns, register_params, variables, .. } = &body.function;
+            if *returns > 0 || !register_params.is_empty() {
+                let text = "a kernel returns nothing, and its parameters are in memory";
+                return self.error(text);
+            }
+            let bytes = variables.iter().try_fold(0_u32, |at, formal| {
                 at.checked_next_multiple_of(formal.align)?.checked_add(formal.bytes)
             });
             self.check_param_bytes(&body.function.name, bytes, body.function.line)?;
@@ -187,6 +191,7 @@ impl Parser<'_> {
                     self.pointer_attributes()?;
                     let variable = self.declarator(Space::Param, align, ty, elements)?;
                     body.variable(variable)?;
+                    count += 1;
                 }
                 Token::Dot("reg") => {
                     let (_, ty, _) = self.declaration_type()?;
@@ -195,8 +200,10 @@ impl Parser<'_> {
                 }
                 _ => return self.unexpected("a parameter"),
             }
-            count += 1;
-            self.eat(Token::Mark(','));
+            if !self.eat(Token::Mark(',')) {
+                self.mark(')')?;
+                break;
+            }
         }
         Ok(count)
     }

@@ -134,12 +134,12 @@ impl Decoder<'_> {
     ) -> Result<()> {
         let name = &callee.name;
         let actuals: Vec<&Operand> = returns.iter().chain(arguments).collect();
+        if !callee.register_params.is_empty() {
+            return self.unsupported(format!("register parameters of `{name}`"));
+        }
         let formals = callee.returns + callee.params;
         if actuals.len() != formals {
             return self.invalid(format!("`{name}` takes {formals} parameters"));
-        }
-        if !callee.register_params.is_empty() {
-            return self.unsupported(format!("register parameters of `{name}`"));
         }
         let mut bound: HashMap<usize, Placed> = HashMap::new();
         for (index, actual) in actuals.into_iter().enumerate() {

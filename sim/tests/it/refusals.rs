@@ -37,6 +37,18 @@ fn text_that_is_cut_off() {
 }
 
 #[test]
+fn parameters_of_kernels_are_in_memory() {
+    let text = "ptx line 4: a kernel returns nothing, and its parameters are in memory";
+    assert_eq!(refuse(".visible .entry k(.reg .b32 x) { ret; }"), text);
+    assert_eq!(refuse(".visible .entry k(.param .u64 p, .reg .b32 x) { ret; }"), text);
+    assert_eq!(refuse(".visible .entry (.param .b32 r) k() { ret; }"), text);
+    assert_eq!(
+        refuse(".visible .entry k(.param .u64 p .param .u64 q) { ret; }"),
+        "ptx line 4: expected `)`, found `.param`"
+    );
+}
+
+#[test]
 fn text_that_is_no_ptx() {
     let error = Module::load("\u{7f}ELF\u{2}\u{1}").unwrap_err();
     assert_eq!(error.to_string(), "ptx line 1: invalid byte 0x7f");
