@@ -61,6 +61,8 @@ lint: ## Check formatting, clippy (and with it rust-version), features, document
 			-D warnings || exit 1; \
 	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	@large=$$(git ls-files -z | xargs -0 stat -c '%s %n' | awk '$$1 > 1048576'); [ -z "$$large" ] || \
+		{ printf 'lint: tracked files above 1 MiB:\n%s\n' "$$large"; exit 1; }
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		$(CARGO) deny --workspace check bans licenses sources; \
 	else \
