@@ -28,6 +28,16 @@ pub struct EmittedOutput {
     pub ctype: &'static str,
 }
 
+/// What is known about how a program is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Emission<'a> {
+    /// How activations are computed.
+    pub activations: Activations,
+    /// Which inputs are the same for many elements that a thread computes; none if empty. Quotients
+    /// by one are products with its reciprocal, which is computed once.
+    pub shared: &'a [bool],
+}
+
 impl Program {
     /// Emits the statements that compute the outputs.
     ///
@@ -43,10 +53,10 @@ impl Program {
         outputs: &[String],
         names: &mut Identifiers,
     ) -> EmittedProgram {
-        self.emit_with(inputs, outputs, names, Activations::Precise)
+        self.emit_with(inputs, outputs, names, Emission::default())
     }
 
-    /// As [`Program::emit`], with a choice of activations.
+    /// As [`Program::emit`], for one use of the program.
     ///
     /// # Panics
     /// When there are fewer identifiers than inputs or outputs.
@@ -55,12 +65,12 @@ impl Program {
         inputs: &[String],
         outputs: &[String],
         names: &mut Identifiers,
-        activations: Activations,
+        emission: Emission<'_>,
     ) -> EmittedProgram {
         let mut emitter = Emitter {
             program: self,
             inputs,
-            activations,
+            emission,
             results: Vec::new(),
             functions: BTreeSet::new(),
         };
@@ -109,7 +119,7 @@ fn ctype(math: Math) -> &'static str {
 struct Emitter<'a> {
     program: &'a Program,
     inputs: &'a [String],
-    activations: Activations,
+    emission: Emission<'a>,
     results: Vec<String>,
     functions: BTreeSet<&'static str>,
 }
@@ -187,6 +197,7 @@ impl Emitter<'_> {
         if math == Math::I32 {
             return self.integers(&op, &operands, instruction.operands.last());
         }
+        let is_quotient = op.mode == Mode::Div && math == Math::F32;
         match op.mode.class() {
             ModeClass::Select => {
                 let (x, b) = (scaled(x, op.alpha1, math), scaled(&operands[1], op.alpha2, math));
@@ -196,8 +207,17 @@ impl Emitter<'_> {
             }
             ModeClass::Index => x.to_owned(),
             ModeClass::Unary => self.unary(&op, x, math),
+            ModeClass::Binary if is_quotient && self.is_shared(instruction.operands[1]) => {
+                let (x, b) = (scaled(x, op.alpha1, math), scaled(&operands[1], op.alpha2, math));
+                self.call("quotient_by_shared", &[&x, &b])
+            }
             ModeClass::Binary | ModeClass::Backward => self.binary(&op, x, &operands[1], math),
         }
+    }
+
+    /// Whether many elements have this value in common.
+    fn is_shared(&self, value: Value) -> bool {
+        matches!(value, Value::Input(at) if self.emission.shared.get(at) == Some(&true))
     }
 
     /// The expression in wrapping 32-bit integers.
@@ -243,7 +263,7 @@ impl Emitter<'_> {
 
     fn unary(&mut self, op: &Pointwise, x: &str, math: Math) -> String {
         let one = Real::new(1.0);
-        if self.activations == Activations::Approximate && math == Math::F32 {
+        if self.emission.activations == Activations::Approximate && math == Math::F32 {
             let scale = (op.alpha1 != one).then(|| op.alpha1.literal(math));
             let arguments: Vec<&str> = [x].into_iter().chain(scale.as_deref()).collect();
             match op.mode {

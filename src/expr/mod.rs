@@ -30,7 +30,7 @@ mod pointwise;
 mod program;
 mod simplify;
 
-pub use emit::{EmittedOutput, EmittedProgram};
+pub use emit::{Emission, EmittedOutput, EmittedProgram};
 pub use identifier::Identifiers;
 pub(crate) use integer::MOVED;
 pub use lines::Lines;

@@ -21,6 +21,22 @@ pub(super) fn propagated(
     with_own(own, op, math, [values, errors], dtype)
 }
 
+/// As [`propagated`], for a quotient in `f32` by a value that many elements share: it may be a
+/// product with the reciprocal, both rounded to half an ulp. Powers of two that scale both round
+/// subnormal results alone.
+pub(super) fn propagated_by_reciprocal(
+    op: &Pointwise,
+    values: &[f64],
+    errors: &[f64],
+    dtype: DType,
+) -> f64 {
+    let epsilon = DType::F32.epsilon();
+    let relative = epsilon * (1.0 + epsilon);
+    let own = op.eval(Math::F32, values).abs() * relative + DType::F32.smallest();
+    let own = if own.is_finite() { own } else { 0.0 };
+    with_own(own, op, Math::F32, [values, errors], dtype)
+}
+
 /// As [`propagated`], for an operation with intrinsic error `own`; operands are values and errors.
 fn with_own(
     own: f64,

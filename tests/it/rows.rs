@@ -3,6 +3,7 @@
 use kiln::engine;
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
+use kiln::reference;
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -222,4 +223,57 @@ fn gradients_of_long_rows_are_divided() {
     let inputs = inputs(&graph);
     let actual = harness::run_plan(harness::kiln(), &plan, &inputs).unwrap();
     harness::compare(&graph, &inputs, &actual, "long rows");
+}
+
+/// Quotients by a value of the row are products with its reciprocal: within their bound for every
+/// divisor, among them those whose reciprocal overflows, loses bits or is none.
+#[test]
+fn quotients_by_values_of_rows_are_right_for_every_divisor() {
+    let tiny = f64::from(f32::from_bits(1));
+    let largest = f64::from(f32::MAX);
+    let divisors = [
+        1.0,
+        3.0,
+        -7.0,
+        1e-20,
+        -1e-30,
+        1e-38,
+        3e-39,
+        tiny,
+        5.0 * tiny,
+        1e19,
+        3e20,
+        -1e38,
+        largest,
+        0.0,
+        -0.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
+    let numerators =
+        [1.0, -1.0, 0.3, 1e-10, 7e10, tiny, 3e-39, 1e-38, largest, -0.0, f64::INFINITY, f64::NAN];
+    let [rows, columns] = [divisors.len() as i64, numerators.len() as i64];
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[rows, columns], DType::F32);
+    let z = graph.input("z", &[rows, columns], DType::F32);
+    let divisor = graph.reduction(Reduction::new(ReductionOp::Max), z, &[rows, 1]).unwrap();
+    let quotient = graph.pointwise(Pointwise::new(Mode::Div), &[x, divisor]).unwrap();
+    graph.output(quotient, "quotient", DType::F32);
+    let graph = graph.build().unwrap();
+    let of_rows = divisors.iter().flat_map(|divisor| vec![*divisor; columns as usize]);
+    let of_columns = divisors.iter().flat_map(|_| numerators);
+    let inputs = Values::from([(x, of_columns.collect()), (z, of_rows.collect())]);
+    let bounds = &reference::evaluate(&graph, &inputs).unwrap()[&quotient];
+    let relative = bounds.values.iter().zip(&bounds.bounds).map(|(value, bound)| bound / value);
+    let ordinary = |value: f64| (1e-37..1e38).contains(&value.abs());
+    let finite = relative.zip(&bounds.values).filter(|(_, value)| ordinary(**value));
+    let worst = finite.map(|(relative, _)| relative.abs()).fold(0.0, f64::max);
+    assert!((1.19e-7..2.5e-7).contains(&worst), "{worst}: one or two ulp");
+    let (_, source) =
+        harness::default_sources(&["reduction"], &["h200"], &[graph.clone()]).remove(0);
+    assert!(source.text.contains("op::quotient_by_shared("), "{}", source.text);
+    for kiln in harness::dialects().into_iter().chain(harness::oldest()) {
+        harness::check(kiln, &graph, None, &inputs, "quotients");
+    }
 }

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
 use crate::engine::signature::{ctype, kernel_parameter};
-use crate::expr::Identifiers;
+use crate::expr::{Emission, Identifiers};
 use crate::graph::{AttentionShape, Band, Diagonal};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -226,7 +226,12 @@ pub(super) fn attention_parameters(
     }
     let outputs = [own[5].clone(), own[6].clone()];
     let activations = op.activations(problem.tensor("q").dtype);
-    let emitted = score.program.emit_with(&identifiers, &outputs, &mut names, activations);
+    let emitted = score.program.emit_with(
+        &identifiers,
+        &outputs,
+        &mut names,
+        Emission { activations, shared: &[] },
+    );
     let parameters = AttentionParameters {
         listing: listing(problem),
         left: left.map(bound),

@@ -12,7 +12,7 @@ use crate::engine::reduction::space::Space;
 use crate::engine::reduction::step::Step;
 use crate::engine::reduction::template::{FunctionText, RowOutput, RowValue, Store};
 use crate::engine::signature::{Indent, Width, ctype as storage_type, list, names};
-use crate::expr::Identifiers;
+use crate::expr::{Emission, Identifiers};
 use crate::graph::CanonicalGraph;
 use crate::kernel::KernelSpec;
 use crate::target::Arch;
@@ -247,6 +247,15 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Which inputs of a program of elements are values of a row of several.
+    fn shared(&self, program: &GraphProgram) -> Vec<bool> {
+        let Context { space, .. } = self;
+        let is_element = |at: &usize| !space.is_row(*at) && !space.follows_sums(*at);
+        let is_row = |source: &Source| matches!(source, Source::Tensor(at) if space.is_row(*at));
+        let elements = program.outputs.iter().all(is_element);
+        program.sources.iter().map(|source| elements && is_row(source)).collect()
+    }
+
     /// A program as a function; `argument` is what a source passes in a register type.
     pub(super) fn function(
         &self,
@@ -264,7 +273,9 @@ impl<'a> Context<'a> {
         let inputs: Vec<String> = program.sources.iter().map(input).collect();
         let outputs: Vec<String> =
             program.outputs.iter().map(|at| self.names[*at].clone()).collect();
-        let emitted = program.program.emit(&inputs, &outputs, &mut locals);
+        let shared = self.shared(program);
+        let emission = Emission { shared: &shared, ..Emission::default() };
+        let emitted = program.program.emit_with(&inputs, &outputs, &mut locals, emission);
         let read = (0..inputs.len()).filter(|input| program.reads(*input));
         let (mut declared, mut passed) = (Vec::new(), Vec::new());
         for input in read {

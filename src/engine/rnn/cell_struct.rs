@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::rnn::layer::Layer;
-use crate::expr::Identifiers;
+use crate::expr::{Emission, Identifiers};
 use crate::graph::{Cell, CellValue};
 
 /// Members that `rnn/cell.cuh` adds to the struct.
@@ -118,7 +118,8 @@ impl CellStruct {
                 .map(|at| member(CellValue::Result { stage, at }))
                 .collect();
             let names = &mut Identifiers::reserving(&[CELL]);
-            let emitted = simple.emit_with(&inputs, &outputs, names, activations);
+            let emitted =
+                simple.emit_with(&inputs, &outputs, names, Emission { activations, shared: &[] });
             programs.lines.push(emitted.lines);
             programs.functions.extend(emitted.functions);
         }
