@@ -1,9 +1,10 @@
-//! The tensor core instructions as templates render them: `mma.sync` and Hopper's
-//! `wgmma.mma_async`.
+//! What multiplies and adds, as templates render it: an expression of one lane, `mma.sync` and
+//! Hopper's `wgmma.mma_async`.
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::graph::MatmulMath;
 use crate::target::Arch;
 
 /// The one architecture with `wgmma`.
@@ -17,6 +18,15 @@ pub(super) fn expect_wgmma(arch: Arch) -> Result<()> {
     match arch == WGMMA_ARCH {
         true => Ok(()),
         false => Err(Error::not_supported(format!("{arch} is not {WGMMA_ARCH}"))),
+    }
+}
+
+/// C++ expression of `sum` plus `x` times `y`.
+pub(super) fn multiply_add(math: MatmulMath) -> &'static str {
+    match math {
+        // Unsigned: integer accumulators wrap around.
+        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sum))",
+        _ => "fma(x, y, sum)",
     }
 }
 

@@ -10,6 +10,7 @@ mod access;
 mod attention;
 mod clusters;
 mod config;
+mod convolution;
 mod cost;
 mod decompose;
 mod dimensions;
@@ -59,6 +60,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
+        &convolution::DirectEngine,
         &attention::DecodeEngine,
         &attention::WgmmaEngine,
         &attention::MmaEngine,

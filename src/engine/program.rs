@@ -1,5 +1,7 @@
 //! Pointwise operations of a graph as one program over the elements of a domain.
 
+use std::collections::BTreeSet;
+
 use crate::expr::{Mode, Program, Value};
 use crate::graph::{CanonicalGraph, Operation};
 
@@ -60,6 +62,22 @@ impl GraphProgram {
     pub(super) fn reads(&self, input: usize) -> bool {
         self.program.reads(Value::Input(input))
     }
+}
+
+/// The pointwise operations that these tensors are computed by, as far back as another kind
+/// of operation.
+pub(super) fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut pending: Vec<i64> = tensors.iter().map(|at| *at as i64).collect();
+    while let Some(uid) = pending.pop() {
+        let writes = |operation: &Operation| operation.outputs.contains(&uid);
+        let Some(index) = graph.operations.iter().position(writes) else { continue };
+        let operation = &graph.operations[index];
+        if operation.as_pointwise().is_some() && found.insert(index) {
+            pending.extend(&operation.inputs);
+        }
+    }
+    found
 }
 
 struct Builder<'a> {

@@ -25,6 +25,7 @@ mod attention;
 mod builder;
 mod canonical;
 mod cell;
+mod convolution;
 mod find;
 mod json;
 mod matmul;
@@ -46,6 +47,7 @@ pub use attention::{
 pub use builder::GraphBuilder;
 pub use canonical::{CanonicalGraph, GraphDigest};
 pub use cell::{Cell, CellValue, LayerNormStatistics, RecurrentGemm, Stage};
+pub use convolution::{Convolution, ConvolutionMode, ConvolutionPass, ConvolutionShape, Window};
 pub(crate) use json::JsonReal;
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};

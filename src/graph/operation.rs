@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
 use crate::graph::attention::Attention;
+use crate::graph::convolution::Convolution;
 use crate::graph::find::find;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
@@ -37,6 +38,8 @@ pub enum Op {
     Pointwise(Pointwise),
     /// Matrix multiplication (section 8.2.2.16).
     Matmul(Matmul),
+    /// Convolution or a gradient of one (sections 8.2.2.12 to 8.2.2.14).
+    Convolution(Convolution),
     /// Reduction along some dimensions (section 8.2.2.20).
     Reduction(Reduction),
     /// Normalisation (section 8.2.2.18).
@@ -61,6 +64,7 @@ macro_rules! of_kind {
         match $op {
             Op::Pointwise(op) => op,
             Op::Matmul(op) => op,
+            Op::Convolution(op) => op,
             Op::Reduction(op) => op,
             Op::NormForward(op) => op,
             Op::NormBackward(op) => op,

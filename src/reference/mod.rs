@@ -8,6 +8,7 @@
 mod approx;
 mod attention;
 mod bound;
+mod convolution;
 mod expected;
 mod index;
 mod integer;
@@ -65,6 +66,7 @@ pub fn evaluate(
         let results = match &operation.op {
             Op::Pointwise(op) => vec![pointwise::evaluate(op, &operands, outputs[0])],
             Op::Matmul(op) => vec![matmul::evaluate(op, &operands, outputs[0])],
+            Op::Convolution(op) => vec![convolution::evaluate(op, &operands, outputs[0])],
             Op::Reduction(op) => vec![reduction::evaluate(op, &operands[0], outputs[0])],
             Op::NormForward(op) => norm::forward(op, &operands, &outputs),
             Op::NormBackward(op) => norm::backward(op, &operands, &outputs),

@@ -248,6 +248,11 @@ fn attentions() {
 }
 
 #[test]
+fn convolutions() {
+    run("convolution", none);
+}
+
+#[test]
 fn norms() {
     run("norms", near_one);
 }

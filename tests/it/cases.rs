@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::attention::data::AttentionData;
+use crate::convolution_data::ConvolutionData;
 use crate::harness::{self, Values};
 use crate::norm_data::NormData;
 use crate::rnn_data::{Layer, NetworkData};
@@ -52,6 +53,7 @@ struct Graph {
 #[serde(rename_all = "snake_case")]
 enum Builder {
     Attention,
+    Convolution,
     Norm,
     RnnLayer,
     RnnNetwork,
@@ -125,6 +127,7 @@ enum Subject {
     /// That the file spells out, with the ranges of inputs by name.
     Graph(Ranges),
     Attention(Box<AttentionData>),
+    Convolution(Box<ConvolutionData>),
     Norm(Box<NormData>),
     Layer(Box<Layer>),
     Network(Box<NetworkData>),
@@ -153,6 +156,7 @@ impl Instance {
                 inputs
             }
             Subject::Attention(data) => data.inputs(),
+            Subject::Convolution(data) => data.inputs(&self.graph),
             Subject::Norm(data) => data.inputs(),
             Subject::Layer(layer) => layer.inputs(&self.graph),
             Subject::Network(data) => data.inputs(),
@@ -234,6 +238,10 @@ impl File {
             Some(Builder::Attention) => {
                 let data: AttentionData = fields(&all);
                 (data.graph(), Subject::Attention(Box::new(data)))
+            }
+            Some(Builder::Convolution) => {
+                let data: ConvolutionData = fields(&all);
+                (data.graph(), Subject::Convolution(Box::new(data)))
             }
             Some(Builder::Norm) => {
                 let data: NormData = fields(&all);

@@ -15,6 +15,8 @@ mod cli_attention;
 mod cli_checks;
 mod cli_help;
 mod columns;
+mod convolution;
+mod convolution_data;
 mod dependencies;
 mod deploy;
 mod docs;

@@ -1,5 +1,5 @@
-//! torch's norms, softmax and pointwise operations on operands that are not all numbers:
-//! `tests/data/graphs/torch_cases.py` ran them.
+//! torch's norms, softmax and pointwise operations on operands that are not all numbers, and its
+//! convolutions with their gradients: `tests/data/graphs/torch_*.py` ran them.
 
 use std::path::PathBuf;
 
@@ -27,9 +27,9 @@ impl Case {
     }
 
     /// Tensors of the case in the container, by uid.
-    fn values<'a>(&self, tensors: impl Iterator<Item = &'a TensorDesc>) -> Values {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let path = path.join("tests/data/graphs/torch.safetensors");
+    fn values<'a>(&self, container: &str, tensors: impl Iterator<Item = &'a TensorDesc>) -> Values {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/graphs");
+        let path = path.join(container).with_extension("safetensors");
         let name = |tensor: &TensorDesc| format!("{}/{}", self.name, tensor.name);
         let named = tensors.map(|tensor| TensorDesc { name: name(tensor), ..tensor.clone() });
         let named: Vec<TensorDesc> = named.collect();
@@ -38,9 +38,9 @@ impl Case {
 
     /// Panics where a result is further from torch's than both may be from what is meant, or is a
     /// number where torch's is none, or the other way around.
-    fn check(&self, graph: &OperationGraph, inputs: &Values, actual: &Values, what: &str) {
+    fn check(&self, loaded: &Loaded, actual: &Values, what: &str) {
+        let Loaded { graph, inputs, torch } = loaded;
         let reference = reference::evaluate(graph, inputs).expect("inputs fit");
-        let torch = self.values(graph.outputs());
         for tensor in graph.outputs() {
             let (torch, own) = (&torch[&tensor.uid], &actual[&tensor.uid]);
             // Functions of torch's vector libraries are off by a unit in the last place at most, or
@@ -67,17 +67,26 @@ impl Case {
     }
 }
 
-#[test]
-fn engines_give_what_torch_does() {
-    let text = include_str!("../data/graphs/torch.json");
+/// A case's graph and its tensors in the container.
+struct Loaded {
+    graph: OperationGraph,
+    inputs: Values,
+    torch: Values,
+}
+
+/// Runs the cases of a container on every engine that takes them.
+fn run(container: &str, text: &str, count: usize) {
     let cases: Vec<Case> = serde_json::from_str(text).expect("well-formed");
-    assert_eq!(cases.len(), 11);
+    assert_eq!(cases.len(), count);
     for case in &cases {
         let graph = case.graph();
-        let inputs = case.values(graph.inputs());
+        let inputs = case.values(container, graph.inputs());
+        let torch = case.values(container, graph.outputs());
         let expected = reference::evaluate(&graph, &inputs).expect("inputs fit");
         let meant = expected.into_iter().map(|(uid, expected)| (uid, expected.values)).collect();
-        case.check(&graph, &inputs, &meant, "reference");
+        let loaded = Loaded { graph, inputs, torch };
+        case.check(&loaded, &meant, "reference");
+        let Loaded { graph, inputs, .. } = &loaded;
         let mut ran = 0;
         for kiln in harness::dialects() {
             let target = kiln.device().target();
@@ -85,12 +94,22 @@ fn engines_give_what_torch_does() {
                 let supported = engine::supported(engine.name(), graph.canonical(), target);
                 let Ok(supported) = supported else { continue };
                 let config = supported.heuristic();
-                let actual = harness::run(kiln, &graph, Some(&config), &inputs);
+                let actual = harness::run(kiln, graph, Some(&config), inputs);
                 let actual = actual.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
-                case.check(&graph, &inputs, &actual, &format!("{config} on {}", target.name));
+                case.check(&loaded, &actual, &format!("{config} on {}", target.name));
                 ran += 1;
             }
         }
         assert!(ran > 0, "{}", case.name);
     }
+}
+
+#[test]
+fn engines_give_what_torch_does() {
+    run("torch", include_str!("../data/graphs/torch.json"), 11);
+}
+
+#[test]
+fn convolutions_and_their_gradients_are_those_of_torch() {
+    run("convolutions", include_str!("../data/graphs/convolutions.json"), 51);
 }

@@ -8,6 +8,7 @@
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
 mod calculus;
+mod convolution;
 mod named;
 mod norm;
 mod shapes;
@@ -40,8 +41,11 @@ impl<'a> Decomposed<'a> {
     /// `NotSupported` when the channels of some tensor cannot be distinguished by group, or tensors
     /// differ in the number of dimensions.
     pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
-        let plain =
-            |of: &Operation| matches!(of.op, Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_));
+        let plain = |of: &Operation| match &of.op {
+            Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_) => true,
+            Op::Convolution(op) => op.is_unscaled(),
+            _ => false,
+        };
         if graph.operations.iter().all(plain) {
             let (tensors, operations) = (graph.tensors.into(), graph.operations.into());
             return Ok(Decomposed { tensors, operations, uids: graph.uids });
@@ -56,6 +60,7 @@ impl<'a> Decomposed<'a> {
                 Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }
+                Op::Convolution(op) => convolution::scaled(&mut calculus, op, operation),
                 Op::Reduction(op) => calculus.reduction(op, operation),
                 Op::NormForward(op) => {
                     norm::forward(&mut calculus, op, channel_axes, &named);

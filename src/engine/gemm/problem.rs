@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::engine::access::{PARAMETERS_MAX, volume};
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
-use crate::engine::program::{GraphProgram, Source};
+use crate::engine::program::{GraphProgram, Source, ancestors};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
@@ -272,21 +272,6 @@ fn dual_of(
         return Err(Error::not_supported("each GEMM of a dual GEMM has extents of its own"));
     }
     Ok(DualGemm { b: second.inputs[1] as usize, c: second.outputs[0] as usize })
-}
-
-/// The pointwise operations that these tensors are computed by, as far back as the GEMM.
-fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSet<usize> {
-    let mut found = BTreeSet::new();
-    let mut pending: Vec<i64> = tensors.iter().map(|at| *at as i64).collect();
-    while let Some(uid) = pending.pop() {
-        let writes = |operation: &Operation| operation.outputs.contains(&uid);
-        let Some(index) = graph.operations.iter().position(writes) else { continue };
-        let operation = &graph.operations[index];
-        if operation.as_pointwise().is_some() && found.insert(index) {
-            pending.extend(&operation.inputs);
-        }
-    }
-    found
 }
 
 /// Checks that what is stored or reduced has the GEMM's dimensions and follows it.

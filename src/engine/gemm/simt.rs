@@ -15,11 +15,12 @@ use crate::engine::gemm::tiling::{
     split_knob, split_reason, tiles_of,
 };
 use crate::engine::gemm::work::{Block, Demand, MathPath};
+use crate::engine::instruction::multiply_add;
 use crate::engine::signature::ctype;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
 use crate::target::Target;
 
@@ -152,15 +153,6 @@ impl Tunable<9> for Simt<'_> {
 /// all bits.
 fn element(problem: &Problem<'_>) -> DType {
     problem.matmul.math.dtype()
-}
-
-/// C++ expression of a multiply-add.
-fn multiply_add(math: MatmulMath) -> &'static str {
-    match math {
-        // Unsigned: integer accumulators wrap around.
-        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sum))",
-        _ => "fma(x, y, sum)",
-    }
 }
 
 fn knobs(problem: &Problem<'_>) -> [Knob; 9] {

@@ -4,6 +4,7 @@
 //! unknown keys are an error.
 
 mod attention;
+mod convolution;
 mod fields;
 mod keys;
 mod operation;

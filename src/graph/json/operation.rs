@@ -6,15 +6,15 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::pointwise::{self, PointwiseJson};
-use super::{attention, recurrence};
+use super::{attention, convolution, recurrence};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::attention::is_captured;
 use crate::graph::find::find;
 use crate::graph::{
-    BnBackwardWeights, BnFinalize, GenStats, Matmul, MatmulMath, NormBackward, NormForward,
-    NormMode, Op, Operation, OperationGraph, Phase, Reduction,
+    BnBackwardWeights, BnFinalize, ConvolutionPass, GenStats, Matmul, MatmulMath, NormBackward,
+    NormForward, NormMode, Op, Operation, OperationGraph, Phase, Reduction,
 };
 use crate::tensor::TensorDesc;
 
@@ -22,7 +22,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 9] = [
+const KINDS: [(&str, Read); 12] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -30,6 +30,13 @@ const KINDS: [(&str, Read); 9] = [
         let irregular_batches = fields.optional(count, "a number", Value::as_i64)?.unwrap_or(1);
         let math = fields.choice(fields.kind, &maths)?;
         Ok(Op::Matmul(Matmul { math, overrides, irregular_batches }))
+    }),
+    ("convolution_forward", |fields, _| convolution::read(fields, ConvolutionPass::Forward)),
+    ("convolution_backward_data", |fields, _| {
+        convolution::read(fields, ConvolutionPass::BackwardData)
+    }),
+    ("convolution_backward_filter", |fields, _| {
+        convolution::read(fields, ConvolutionPass::BackwardFilter)
     }),
     ("reduction", |fields, _| {
         let text = fields.text(fields.kind)?.unwrap_or_default();
@@ -149,6 +156,7 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
         Op::BnFinalize(op) => (phase_name(op.phase), op.math),
         Op::BnBackwardWeights(op) if op.math == Math::F64 => ("f64", Math::F32),
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
+        Op::Convolution(op) => return convolution::write(op),
         Op::Recurrence(op) => return recurrence::write(op),
         Op::Attention(op) => return attention::write(op, operation, graph),
     };

@@ -9,7 +9,7 @@ Development only: the tests read the two files this script writes next to itself
 `cases.safetensors` holds the inputs and ONNX's expected output of each, named `case/tensor`.
 
 A case is one node on elements alone, one that reduces (`reductions.py`), one that multiplies
-matrices (`products.py`) or one of attention (`attentions.py`). Its graph is the mode of that node where there is one, and otherwise a few
+matrices (`products.py`), a convolution (`convolutions.py`) or one of attention (`attentions.py`). Its graph is the mode of that node where there is one, and otherwise a few
 operations that compute the same. Scalars become tensors of one element, and operands of lower rank
 get leading dimensions of 1, as NumPy broadcasts them. The forms of a case expanded into ONNX's
 function bodies (`*_expanded`) repeat its data and are not looked at.
@@ -26,6 +26,7 @@ import struct
 from pathlib import Path
 
 import attentions
+import convolutions
 import numpy as np
 import onnx
 import products
@@ -113,6 +114,11 @@ class Graph:
             operation["math"] = math
         self.reduces = True
         return self.add(operation, "y", [x], result)
+
+    def result(self, dims, dtype="f32"):
+        """The next result, of an operation whose values NumPy adds up on the way."""
+        self.reduces = True
+        return Operand(f"t{len(self.results)}", dtype, [int(dim) for dim in dims])
 
     def matmul(self, a, b, dtype="f32"):
         """Appends a product of matrices, of batches of them."""
@@ -461,6 +467,7 @@ RULES = {
     "ThresholdedRelu": thresholded_relu,
     "Where": where,
     "Xor": plain("cmp_neq"),
+    **convolutions.RULES,
     **products.RULES,
     **reductions.RULES,
 }

@@ -1,0 +1,15 @@
+//! Convolution and its gradients.
+//!
+//! `convolution_direct` computes each element of the result as the sum over what meets in it:
+//! nothing is multiplied with padding, nor with the zeros that strides put between the elements of
+//! a gradient. A thread computes some neighbouring channels of an element, so that what it reads of
+//! one operand serves all of them. It takes every shape, stride and type, with pointwise operations
+//! in front of and behind the convolution.
+
+mod axes;
+mod direct;
+mod layout;
+mod parameters;
+mod problem;
+
+pub(super) use direct::DirectEngine;

@@ -1,0 +1,157 @@
+//! Convolutions: what is refused with which words, and documents that say them.
+
+use kiln::graph::{Convolution, ConvolutionPass, MatmulMath, Op, Window};
+use kiln::{DType, ErrorKind, OperationGraph};
+use serde_json::{Value, json};
+
+/// A problem of one convolution over a 2 x 6 x 5 x 5 image, with changes to its keys and to the
+/// dimensions of its tensors.
+fn problem(keys: &Value, dims: &[(&str, &[i64])]) -> String {
+    let mut operation = json!({
+        "convolution_forward": "f32", "spatial_dims": 2, "x": "x", "w": "w", "y": "y",
+    });
+    for (key, value) in keys.as_object().unwrap() {
+        operation[key] = value.clone();
+    }
+    let own = |name: &str, usual: &[i64]| {
+        let changed = dims.iter().find(|(changed, _)| *changed == name);
+        changed.map_or(usual, |(_, dims)| dims).to_vec()
+    };
+    let mut tensors = vec![
+        json!({"name": "x", "dtype": "f32", "dims": own("x", &[2, 6, 5, 5])}),
+        json!({"name": "w", "dtype": "f32", "dims": own("w", &[4, 6, 3, 3])}),
+        json!({"name": "y", "dtype": "f32", "dims": own("y", &[2, 4, 3, 3])}),
+    ];
+    if dims.iter().any(|(name, _)| *name == "y_before") {
+        tensors.push(json!({"name": "y_before", "dtype": "f32", "dims": own("y_before", &[])}));
+    }
+    json!({"graph": {"tensors": tensors, "operations": [operation]}}).to_string()
+}
+
+#[track_caller]
+fn refused(keys: Value, dims: &[(&str, &[i64])], words: &str) {
+    let error = OperationGraph::from_json(&problem(&keys, dims)).expect_err(words);
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, words));
+}
+
+#[test]
+fn what_is_no_convolution_is_said_with_its_numbers() {
+    OperationGraph::from_json(&problem(&json!({}), &[])).unwrap();
+    refused(
+        json!({}),
+        &[("y", &[2, 4, 3, 2])],
+        "convolution_forward: the response should be [2, 4, 3, 3]: `x` is [2, 6, 5, 5], `w` is \
+         [4, 6, 3, 3], `y` is [2, 4, 3, 2]",
+    );
+    refused(
+        json!({"dilations": [1, 3]}),
+        &[],
+        "convolution_forward: 3 taps 3 apart do not fit into 5 elements with paddings of 0 and 0: \
+         `x` is [2, 6, 5, 5], `w` is [4, 6, 3, 3], `y` is [2, 4, 3, 3]",
+    );
+    refused(
+        json!({}),
+        &[("w", &[4, 6, 0, 3])],
+        "convolution_forward: 0 taps 1 apart do not fit into 5 elements with paddings of 0 and 0: \
+         `x` is [2, 6, 5, 5], `w` is [4, 6, 0, 3], `y` is [2, 4, 3, 3]",
+    );
+    refused(
+        json!({}),
+        &[("w", &[4, 4, 3, 3])],
+        "convolution_forward: 6 channels of the image are no groups of 4: `x` is [2, 6, 5, 5], `w` \
+         is [4, 4, 3, 3], `y` is [2, 4, 3, 3]",
+    );
+    refused(
+        json!({}),
+        &[("w", &[4, 2, 3, 3])],
+        "convolution_forward: 4 channels of the response do not divide into 3 groups: `x` is \
+         [2, 6, 5, 5], `w` is [4, 2, 3, 3], `y` is [2, 4, 3, 3]",
+    );
+    refused(
+        json!({}),
+        &[("w", &[4, 6, 3])],
+        "convolution_forward: tensors differ in rank: `x` is [2, 6, 5, 5], `w` is [4, 6, 3], `y` \
+         is [2, 4, 3, 3]",
+    );
+    refused(
+        json!({"spatial_dims": 3}),
+        &[],
+        "convolution_forward: expected 5 or 6 dimensions for 3 spatial ones: `x` is [2, 6, 5, 5], \
+         `w` is [4, 6, 3, 3], `y` is [2, 4, 3, 3]",
+    );
+    refused(
+        json!({"spatial_dims": 1}),
+        &[("x", &[2, 6, 5, 5]), ("w", &[6, 4, 2, 3]), ("y", &[2, 6, 4, 3])],
+        "convolution_forward: the image has 6 groups of 5 channels, the filter 6 of 2: `x` is \
+         [2, 6, 5, 5], `w` is [6, 4, 2, 3], `y` is [2, 6, 4, 3]",
+    );
+    refused(
+        json!({"beta": 1.0, "y_before": "y_before"}),
+        &[("y_before", &[2, 4, 1, 3])],
+        "convolution_forward: `y_before` is [2, 4, 1, 3], what it is added to, `y`, is \
+         [2, 4, 3, 3]",
+    );
+}
+
+#[test]
+fn attributes_are_checked() {
+    refused(
+        json!({"pre_paddings": [0, -1]}),
+        &[],
+        "convolution_forward: pre_paddings is [0, -1], -1 is less than 0",
+    );
+    refused(
+        json!({"filter_strides": [0, 1]}),
+        &[],
+        "convolution_forward: filter_strides is [0, 1], 0 is less than 1",
+    );
+    refused(json!({"dilations": [1]}), &[], "convolution_forward: [1] for 2 spatial dimensions");
+    refused(
+        json!({"dilations": [1, 1.5]}),
+        &[],
+        "convolution_forward: key `dilations` is [1,1.5], expected a list of whole numbers",
+    );
+    refused(
+        json!({"mode": "correlation"}),
+        &[],
+        "convolution_forward: key `mode` is `correlation`, expected one of cross_correlation, \
+         convolution",
+    );
+    refused(json!({"gamma": 1}), &[], "convolution_forward: unknown key `gamma`");
+    refused(
+        json!({"filter_strides": [i64::MAX, 1], "pre_paddings": [i64::MAX, 0]}),
+        &[],
+        "convolution_forward: 3 taps 1 apart do not fit into 5 elements with paddings of \
+         9223372036854775807 and 0: `x` is [2, 6, 5, 5], `w` is [4, 6, 3, 3], `y` is [2, 4, 3, 3]",
+    );
+}
+
+#[test]
+fn dimensions_of_gradients_are_given() {
+    let mut graph = OperationGraph::builder();
+    let w = graph.input("w", &[4, 3, 3, 3], DType::F32);
+    let dy = graph.input("dy", &[1, 4, 5, 5], DType::F32);
+    let window = Window { filter_strides: vec![2, 2], ..Window::unit(2) };
+    let op = Convolution::new(ConvolutionPass::BackwardData, MatmulMath::F32, window);
+    let error = graph.operation(Op::Convolution(op), &[w, dy]).expect_err("it is not determined");
+    let words = "convolution_backward_data{filter_strides=[2, 2]}: the dimensions of the result \
+                 must be given";
+    assert_eq!(error.to_string(), words);
+}
+
+#[test]
+fn documents_say_all_of_a_convolution() {
+    let keys = json!({
+        "mode": "convolution", "filter_strides": [2, 1], "dilations": [1, 2],
+        "pre_paddings": [3, 0], "post_paddings": [0, 4], "alpha": 0.5, "beta": -2.0,
+        "y_before": "y_before",
+    });
+    let dims: [(&str, &[i64]); 2] = [("y", &[2, 4, 3, 5]), ("y_before", &[2, 4, 3, 5])];
+    let graph = OperationGraph::from_json(&problem(&keys, &dims)).unwrap();
+    let text = graph.to_json();
+    let again = OperationGraph::from_json(&text).unwrap();
+    assert_eq!((&again, again.to_json()), (&graph, text));
+    let shown = "convolution_forward{filter_strides=[2, 1], dilations=[1, 2], pre_paddings=[3, 0], \
+                 post_paddings=[0, 4], reversed, alpha=0.5, beta=-2}";
+    assert_eq!(graph.operations()[0].op.to_string(), shown);
+}
