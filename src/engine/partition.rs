@@ -15,7 +15,7 @@ use crate::engine::decompose::{primitives, primitives_beside};
 use crate::engine::heuristics::choose_behind;
 use crate::engine::{BehaviorNote, EngineConfig, Selection, Supported, choose, supported};
 use crate::error::{Error, Result};
-use crate::graph::{Operation, OperationGraph};
+use crate::graph::{Op, Operation, OperationGraph};
 use crate::target::Target;
 
 /// Operations of a graph that one engine runs.
@@ -69,7 +69,9 @@ impl Part {
     /// The part counting its rows at run time where its engine can: its kernels then serve every
     /// number of rows.
     pub(crate) fn counting_rows(mut self) -> Part {
-        if self.config.knob("dynamic_m").is_ok() {
+        let convolves = |operation: &Operation| matches!(operation.op, Op::Convolution(_));
+        let convolves = self.graph.operations().iter().any(convolves);
+        if !convolves && self.config.knob("dynamic_m").is_ok() {
             self.config = self.config.with("dynamic_m", 1);
         }
         self

@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::{Convolution, ConvolutionMode, ConvolutionPass, ConvolutionShape};
+use crate::reference::approx::Approx;
 use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, count, unravel};
 use crate::reference::matmul::dot;
@@ -25,16 +26,23 @@ pub(super) fn evaluate(
     let descs = op.pass.roles([operands[0].desc, operands[1].desc], result);
     let shape = op.shape(descs).expect("the graph is valid");
     let meeting = Meeting { op, grouped: op.has_group_axis(descs[0]), shape };
+    let place = |element: &Element, operand: usize| {
+        let index = meeting.joined(element, operand);
+        broadcast_position(&index, &operands[operand].desc.dims)
+    };
     let sums = (0..count(&result.dims) as i64).map(|at| {
         let pairs = meeting.pairs(&meeting.split(&unravel(at, &result.dims)));
-        let terms = pairs.into_iter().map(|pair| {
-            let [first, second] = [0, 1].map(|operand| {
-                let index = meeting.joined(&pair[operand], operand);
-                broadcast_position(&index, &operands[operand].desc.dims)
-            });
-            (first, second)
-        });
-        dot(op.math, &operands[0], &operands[1], terms)
+        let (mut terms, mut spoils) = (Vec::new(), false);
+        for pair in &pairs {
+            match pair {
+                [Some(first), Some(second)] => terms.push((place(first, 0), place(second, 1))),
+                [None, Some(second)] => spoils |= is_none(&operands[1], place(second, 1)),
+                [Some(first), None] => spoils |= is_none(&operands[0], place(first, 0)),
+                [None, None] => {}
+            }
+        }
+        let sum = dot(op.math, &operands[0], &operands[1], terms.into_iter());
+        if spoils { Approx::anything(sum.value) } else { sum }
     });
     if op.is_unscaled() {
         return Expected::stored(sums, result);
@@ -44,6 +52,13 @@ pub(super) fn evaluate(
     let mut given = vec![Operand { desc: &sum, expected: &sums }];
     given.extend(operands.get(2));
     pointwise::evaluate(&scaling(op), &given, result)
+}
+
+/// Whether an element may be no finite number: an implementation may multiply it with the zeros of
+/// the padding, or leave that out.
+fn is_none(operand: &Operand<'_>, at: usize) -> bool {
+    let Approx { value, error } = operand.approx(at);
+    !(value.is_finite() && error.is_finite())
 }
 
 /// What `alpha` and `beta` do with the sum and the result's elements before.
@@ -64,8 +79,9 @@ struct Element {
 }
 
 impl Meeting<'_> {
-    /// The pairs of elements of the operands whose products add up to an element of the result.
-    fn pairs(&self, result: &Element) -> Vec<[Element; 2]> {
+    /// The pairs of elements of the operands whose products add up to an element of the result;
+    /// none of one operand where the other meets its padding.
+    fn pairs(&self, result: &Element) -> Vec<[Option<Element>; 2]> {
         let ConvolutionShape { n, c, k, image, filter, response, .. } = &self.shape;
         let element = |outer: [i64; 2], spatial: &[i64]| Element {
             group: result.group,
@@ -79,33 +95,22 @@ impl Meeting<'_> {
             ConvolutionPass::Forward => {
                 for (channel, taps) in each(*c, filter) {
                     let at = self.image_of(own, &taps);
-                    if inside(&at, image) {
-                        pairs.push([
-                            element([first, channel], &at),
-                            element([second, channel], &taps),
-                        ]);
-                    }
+                    let x = inside(&at, image).then(|| element([first, channel], &at));
+                    pairs.push([x, Some(element([second, channel], &taps))]);
                 }
             }
             ConvolutionPass::BackwardData => {
                 for (channel, taps) in each(*k, filter) {
-                    if let Some(at) = self.response_of(own, &taps) {
-                        pairs.push([
-                            element([channel, second], &taps),
-                            element([first, channel], &at),
-                        ]);
-                    }
+                    let at = self.response_of(own, &taps);
+                    let dy = at.map(|at| element([first, channel], &at));
+                    pairs.push([Some(element([channel, second], &taps)), dy]);
                 }
             }
             ConvolutionPass::BackwardFilter => {
                 for (number, at) in each(*n, response) {
                     let from = self.image_of(&at, own);
-                    if inside(&from, image) {
-                        pairs.push([
-                            element([number, second], &from),
-                            element([number, first], &at),
-                        ]);
-                    }
+                    let x = inside(&from, image).then(|| element([number, second], &from));
+                    pairs.push([x, Some(element([number, first], &at))]);
                 }
             }
         }

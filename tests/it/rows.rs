@@ -271,7 +271,7 @@ fn quotients_by_values_of_rows_are_right_for_every_divisor() {
     let worst = finite.map(|(relative, _)| relative.abs()).fold(0.0, f64::max);
     assert!((1.19e-7..2.5e-7).contains(&worst), "{worst}: one or two ulp");
     let (_, source) =
-        harness::default_sources(&["reduction"], &["h200"], &[graph.clone()]).remove(0);
+        harness::default_sources(&["reduction"], &["h200"], std::slice::from_ref(&graph)).remove(0);
     assert!(source.text.contains("op::quotient_by_shared("), "{}", source.text);
     for kiln in harness::dialects().into_iter().chain(harness::oldest()) {
         harness::check(kiln, &graph, None, &inputs, "quotients");

@@ -76,7 +76,14 @@ impl Context<'_> {
     /// How tensors of the epilogue are accessed.
     pub(super) fn epilogue_matrix(&self, vector: i64) -> Matrix<'_> {
         let Problem { epilogue, m, n, .. } = self.problem;
-        Matrix { fusion: epilogue, extents: [*m, *n], along_columns: true, vector, is_m: true }
+        Matrix {
+            fusion: epilogue,
+            window: None,
+            extents: [*m, *n],
+            along_columns: true,
+            vector,
+            is_m: true,
+        }
     }
 
     /// The epilogue, `vector` elements of a row at a time.

@@ -4,10 +4,12 @@
 use serde::Serialize;
 
 use crate::engine::access::access_bytes;
-use crate::engine::gemm::axes::{Term, View, offset};
+use crate::engine::gemm::axes::{Term, View, offset, stride};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::problem::{Fusion, Problem};
+use crate::engine::gemm::window::Window;
 use crate::engine::signature::ctype;
+use crate::tensor::TensorDesc;
 
 /// Where a tensor's elements are stored.
 #[derive(Debug, Clone, Serialize)]
@@ -16,6 +18,8 @@ pub(super) struct Layout {
     text: String,
     access_bytes: i64,
     strides: Vec<Stride>,
+    /// Whether elements are where a window's rows and K meet.
+    placed: bool,
     offset: String,
 }
 
@@ -54,6 +58,8 @@ pub(super) struct Store {
 /// How vectors of the tensors of a prologue or an epilogue are moved.
 pub(super) struct Matrix<'a> {
     pub(super) fusion: &'a Fusion,
+    /// Where rows and columns meet, if not where their steps lead.
+    pub(super) window: Option<&'a Window>,
     /// Rows and columns.
     pub(super) extents: [i64; 2],
     /// Along columns, else along rows.
@@ -77,6 +83,9 @@ impl Context<'_> {
     pub(super) fn layout(&self, at: usize, of: &Matrix<'_>) -> Layout {
         let Matrix { extents, along_columns, vector, is_m, .. } = *of;
         let view = self.view(at, of);
+        if of.window.is_some() {
+            return self.placed(at, (inner(&view, along_columns), vector));
+        }
         let rows = (is_m && self.tiling.dynamic_m).then_some(self.problem.m);
         let terms = view.terms(["row", "column"], rows);
         let stride = |term: &Term| Stride { name: term.constant.clone(), value: term.stride };
@@ -85,7 +94,31 @@ impl Context<'_> {
             text: self.text(at),
             access_bytes: access_of(self.problem, at, &view, extents, along_columns, vector),
             strides: terms.iter().filter(|term| term.stride > 1).map(stride).collect(),
+            placed: false,
             offset: offset(&terms, |term| term.constant.clone()),
+        }
+    }
+
+    /// Where the elements of a tensor are that is read through a window, so many at a time that
+    /// are `step` apart.
+    fn placed(&self, at: usize, (step, vector): (i64, i64)) -> Layout {
+        let tensor = &self.problem.graph.tensors[at];
+        let strides: Vec<i64> = (0..tensor.dims.len()).map(|axis| stride(tensor, axis)).collect();
+        let term = |(axis, stride): (usize, &i64)| match stride {
+            0 => None,
+            1 => Some(format!("index_t(p.d{axis})")),
+            _ => Some(format!("index_t(p.d{axis}) * D{axis}")),
+        };
+        let terms: Vec<String> = strides.iter().enumerate().filter_map(term).collect();
+        let named = strides.iter().enumerate().filter(|(_, stride)| **stride > 1);
+        let named = named.map(|(axis, value)| Stride { name: format!("D{axis}"), value: *value });
+        Layout {
+            name: self.names[at].clone(),
+            text: self.text(at),
+            access_bytes: placed_access(tensor, step, vector),
+            strides: named.collect(),
+            placed: !terms.is_empty(),
+            offset: if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
         }
     }
 
@@ -125,6 +158,17 @@ impl Context<'_> {
                 [format!("{verb}_strided"), format!("{name}_layout::{constant}, ")]
             }
         }
+    }
+}
+
+/// Bytes of one access to a tensor that is read through a window.
+pub(super) fn placed_access(tensor: &TensorDesc, step: i64, vector: i64) -> i64 {
+    let strides: Vec<i64> = (0..tensor.dims.len()).map(|axis| stride(tensor, axis)).collect();
+    let others: Vec<i64> = strides.into_iter().filter(|stride| *stride > 1).collect();
+    let extents = vec![2; others.len()];
+    match step {
+        1 => access_bytes(tensor, &others, &extents, vector),
+        _ => tensor.dtype.bytes() as i64,
     }
 }
 

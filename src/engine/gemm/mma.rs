@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
-use crate::engine::gemm::layout::access_of;
+use crate::engine::gemm::layout::{access_of, placed_access};
 use crate::engine::gemm::lowering::{Variant, check_workspace, lowering};
 use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
@@ -106,6 +106,9 @@ impl Engine for MmaEngine {
         }
         let problem = Problem::of(graph, capability)?;
         let types = MmaTypes::of(&problem)?;
+        for (of, element) in [&problem.a, &problem.b].into_iter().zip(types.elements) {
+            of.check_window(&problem, tile(&problem, of, element).vector)?;
+        }
         let demand = Demand::of(&problem);
         let mma = Mma { problem, types, demand, target };
         let candidates: Vec<Settings> =
@@ -296,7 +299,10 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
     let vector = if transposed { 4 } else { 16 / element.bytes() as i64 };
     let view = of.prologue.axes.view(tensor);
     let packed = if of.k_major { view.column } else { view.row } == 1;
-    let access = access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector);
+    let access = match of.window {
+        Some(_) => placed_access(tensor, if packed { 1 } else { 0 }, vector),
+        None => access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector),
+    };
     let copied = of.is_plain()
         && !tensor.by_value
         && tensor.dtype == element
@@ -316,7 +322,7 @@ fn knobs(problem: &Problem<'_>, types: &MmaTypes) -> [Knob; 10] {
         Knob { name: "cta_k", about: "K of a pipeline step", values: types.k_steps().to_vec() },
         Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.to_vec() },
         Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile[1..].to_vec() },
-        dynamic_knob(),
+        dynamic_knob(problem),
         group_knob(&[1, 8]),
         raster_knob(),
         split_knob(problem),

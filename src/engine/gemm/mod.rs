@@ -14,6 +14,7 @@
 mod axes;
 mod combine;
 mod context;
+mod convolution;
 mod epilogue;
 mod epilogue_reduction;
 mod layout;
@@ -28,6 +29,7 @@ mod split_k;
 mod tile_order;
 mod tiling;
 mod wgmma;
+mod window;
 mod work;
 mod workspace;
 

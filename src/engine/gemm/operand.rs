@@ -9,6 +9,7 @@ use crate::engine::gemm::axes::coordinate;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::layout::{Layout, Load, Matrix};
 use crate::engine::gemm::problem::Operand;
+use crate::engine::gemm::window::{Window, WindowParameters};
 use crate::engine::program::Source;
 use crate::engine::signature::{Indent, Width, ctype, list};
 
@@ -44,6 +45,8 @@ pub(super) struct OperandParameters {
     pub(super) staged: bool,
     /// Whether rows of two Bs alternate in the tile.
     dual: bool,
+    /// Where its rows and K meet.
+    window: Option<WindowParameters>,
     tensors: Vec<Layout>,
     #[serde(flatten)]
     copied: Option<Copied>,
@@ -86,6 +89,7 @@ impl Context<'_> {
         let OperandTile { dtype, layout, vector, staged, transposed } = tile;
         let matrix = Matrix {
             fusion: &of.prologue,
+            window: of.window.as_ref(),
             extents: [of.extent, self.problem.k],
             along_columns: of.k_major,
             vector,
@@ -113,6 +117,7 @@ impl Context<'_> {
             transposed,
             staged,
             dual: dual.is_some(),
+            window: of.window.as_ref().map(Window::parameters),
             tensors: stored.iter().map(|at| self.layout(*at, &matrix)).collect(),
             copied: (!staged).then(copied),
             prologue: staged.then(|| self.prologue(of, dtype, &matrix, &stored)),

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::engine::access::{PARAMETERS_MAX, volume};
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
+use crate::engine::gemm::window::Window;
 use crate::engine::program::{GraphProgram, Source, ancestors};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
@@ -35,6 +36,8 @@ pub(super) struct Operand {
     pub(super) prologue: Fusion,
     /// Whether K is contiguous; else the rows are.
     pub(super) k_major: bool,
+    /// Where a row and an element of K meet, if not where their steps lead.
+    pub(super) window: Option<Window>,
 }
 
 /// A second GEMM of A, by a matrix with the layout of B.
@@ -91,6 +94,34 @@ impl Operand {
     pub(super) fn is_plain(&self) -> bool {
         self.prologue.program.program.instructions().is_empty()
     }
+
+    /// Checks that a window holds whole vectors of this size.
+    ///
+    /// # Errors
+    /// `NotSupported` where a vector would reach from one tap, or one image, into another, or is
+    /// not contiguous.
+    pub(super) fn check_window(&self, problem: &Problem<'_>, vector: i64) -> Result<()> {
+        let Some(window) = &self.window else { return Ok(()) };
+        let tensors = &problem.graph.tensors;
+        let name = &tensors[self.tensor].name;
+        let steps = |at: &usize| {
+            let view = self.prologue.axes.view(&tensors[*at]);
+            let step = if self.k_major { view.column } else { view.row };
+            !tensors[*at].by_value && step > 1
+        };
+        let Axes { rows, columns, .. } = &self.prologue.axes;
+        let alone = if self.k_major { columns } else { rows };
+        if alone.is_empty() || self.prologue.inputs().any(|at| steps(&at)) {
+            let text = format!("channels of `{name}` are not contiguous, read through a window");
+            return Err(Error::not_supported(text));
+        }
+        match window.holds(vector, self.k_major) {
+            true => Ok(()),
+            false => Err(Error::not_supported(format!(
+                "channels of `{name}`, read through a window, are no whole vectors of {vector}"
+            ))),
+        }
+    }
 }
 
 impl<'a> Problem<'a> {
@@ -144,7 +175,10 @@ impl<'a> Problem<'a> {
             reductions,
             overrides,
         };
-        let problem = layout.problem(matmul)?;
+        let problem = match &operation.op {
+            Op::Convolution(op) => layout.convolution(op)?,
+            _ => layout.problem(matmul)?,
+        };
         let needed = problem.passed().len() + problem.reductions.len() + 2;
         if needed > PARAMETERS_MAX {
             return Err(Error::not_supported(format!(
@@ -152,6 +186,13 @@ impl<'a> Problem<'a> {
             )));
         }
         Ok(problem)
+    }
+
+    /// Whether it is a convolution, whose rows are of several dimensions.
+    pub(super) fn is_convolution(&self) -> bool {
+        let writes = |operation: &&Operation| operation.outputs == [self.c as i64];
+        let operation = self.graph.operations.iter().find(writes);
+        operation.is_some_and(|operation| matches!(operation.op, Op::Convolution(_)))
     }
 
     /// GEMMs of A.
@@ -213,14 +254,24 @@ impl<'a> Problem<'a> {
             let outer = batches.map(|(stride, extent)| stride.saturating_mul(*extent));
             inner.into_iter().chain(outer).fold(0, i64::saturating_add)
         };
-        let operands = [&self.a, &self.b].into_iter().flat_map(|operand| {
+        let span = |at: usize| {
+            let tensor = &self.graph.tensors[at];
+            let elements = tensor.span_bytes().unwrap_or(u64::MAX) / tensor.dtype.bytes() as u64;
+            i64::try_from(elements).unwrap_or(i64::MAX)
+        };
+        let windows = [&self.a, &self.b].into_iter().filter_map(|operand| {
+            let spans = operand.prologue.inputs().map(span).max().unwrap_or(0);
+            operand.window.as_ref().map(|window| spans.max(window.reach_max()))
+        });
+        let even = [&self.a, &self.b].into_iter().filter(|operand| operand.window.is_none());
+        let operands = even.flat_map(|operand| {
             let extents = [operand.extent, self.k];
             operand.prologue.inputs().map(move |at| reach(&operand.prologue.axes, at, extents))
         });
         let followers = self.epilogue.inputs().filter(|at| !self.is_gemm(*at));
         let followers = followers.chain(self.outputs());
         let followers = followers.map(|at| reach(&self.epilogue.axes, at, [self.m, self.n]));
-        operands.chain(followers).max().unwrap_or(0)
+        operands.chain(followers).chain(windows).max().unwrap_or(0)
     }
 }
 
@@ -231,6 +282,9 @@ fn gemms(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Opera
         match &operation.op {
             Op::Pointwise(_) | Op::Reduction(_) => {}
             Op::Matmul(op) => found.push((operation, *op)),
+            Op::Convolution(op) if op.is_unscaled() => {
+                found.push((operation, Matmul::new(op.math)));
+            }
             op => {
                 return Err(Error::not_supported(format!(
                     "{op} is neither a GEMM nor pointwise nor a reduction"
@@ -241,7 +295,11 @@ fn gemms(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Opera
     match found[..] {
         [] => Err(Error::not_supported("the graph has no GEMM")),
         [(operation, op)] => Ok((operation, op, None)),
-        [(first, op), (second, other)] if first.inputs[0] == second.inputs[0] && op == other => {
+        [(first, op), (second, other)]
+            if first.inputs[0] == second.inputs[0]
+                && op == other
+                && [first, second].iter().all(|of| matches!(of.op, Op::Matmul(_))) =>
+        {
             Ok((first, op, Some(second)))
         }
         _ => Err(Error::not_supported("the graph has more than one GEMM")),
@@ -306,14 +364,14 @@ fn unique(tensors: impl Iterator<Item = usize>) -> Vec<usize> {
 }
 
 /// The GEMM and its fusions before their axes are collapsed.
-struct Layout<'a> {
-    graph: CanonicalGraph<'a>,
+pub(super) struct Layout<'a> {
+    pub(super) graph: CanonicalGraph<'a>,
     /// A, B and C.
-    tensors: [usize; 3],
+    pub(super) tensors: [usize; 3],
     dual: Option<DualGemm>,
-    programs: [GraphProgram; 2],
-    epilogue: GraphProgram,
-    reductions: Vec<(Reduction, [usize; 2])>,
+    pub(super) programs: [GraphProgram; 2],
+    pub(super) epilogue: GraphProgram,
+    pub(super) reductions: Vec<(Reduction, [usize; 2])>,
     overrides: [Option<usize>; 3],
 }
 
@@ -374,7 +432,7 @@ impl<'a> Layout<'a> {
         }
         let operand = |tensor: usize, extent: i64, prologue: Fusion| {
             let k_major = k_major(graph, &prologue);
-            Operand { tensor, extent, prologue, k_major }
+            Operand { tensor, extent, prologue, k_major, window: None }
         };
         Ok(Problem {
             graph,
@@ -395,7 +453,7 @@ impl<'a> Layout<'a> {
 }
 
 /// Whether columns of the largest output are contiguous, not rows.
-fn writes_columns(graph: CanonicalGraph<'_>, epilogue: &Fusion) -> bool {
+pub(super) fn writes_columns(graph: CanonicalGraph<'_>, epilogue: &Fusion) -> bool {
     let outputs = epilogue.program.outputs.iter().filter(|at| !graph.tensors[**at].is_virtual);
     let largest = outputs.max_by_key(|at| graph.tensors[**at].dtype.bytes());
     largest.is_some_and(|at| {
@@ -405,7 +463,7 @@ fn writes_columns(graph: CanonicalGraph<'_>, epilogue: &Fusion) -> bool {
 }
 
 /// Whether an operand is K-major: as the input is that moves the most bytes.
-fn k_major(graph: CanonicalGraph<'_>, prologue: &Fusion) -> bool {
+pub(super) fn k_major(graph: CanonicalGraph<'_>, prologue: &Fusion) -> bool {
     let bytes = |at: &usize| {
         let tensor = &graph.tensors[*at];
         tensor.elements().unwrap_or(i64::MAX).saturating_mul(tensor.dtype.bytes() as i64)

@@ -64,6 +64,9 @@ impl Engine for SimtEngine {
         if problem.dual.is_some() {
             return Err(Error::not_supported("a dual GEMM needs tensor cores"));
         }
+        for of in [&problem.a, &problem.b] {
+            of.check_window(&problem, 16 / element(&problem).bytes() as i64)?;
+        }
         let demand = Demand::of(&problem);
         let simt = Simt { problem, demand, target };
         let candidates: Vec<Settings> =
@@ -161,7 +164,7 @@ fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
         Knob { name: "cta_k", about: "K of a pipeline step", values: vec![8, 16] },
         Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.clone() },
         Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile },
-        dynamic_knob(),
+        dynamic_knob(problem),
         group_knob(&[1, 4, 8]),
         raster_knob(),
         split_knob(problem),

@@ -200,11 +200,11 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
 }
 
 /// The knob `dynamic_m`.
-pub(super) fn dynamic_knob() -> Knob {
+pub(super) fn dynamic_knob(problem: &Problem<'_>) -> Knob {
     Knob {
         name: "dynamic_m",
         about: "1: M is a run-time argument, one kernel serves every M from 2 on",
-        values: vec![0, 1],
+        values: if problem.is_convolution() { vec![0] } else { vec![0, 1] },
     }
 }
 

@@ -56,6 +56,11 @@ impl WgmmaOperands {
         for operand in [&problem.a, &problem.b] {
             let tensor = &problem.graph.tensors[operand.tensor];
             let (name, dtype) = (&tensor.name, tensor.dtype);
+            if operand.window.is_some() {
+                return Err(Error::not_supported(format!(
+                    "`{name}` is read through a window, TMA copies boxes"
+                )));
+            }
             if !operand.k_major && dtype.bytes() != 2 {
                 return Err(Error::not_supported(format!(
                     "`{name}` is not K-major, as wgmma needs {dtype}"

@@ -41,7 +41,7 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
             about: "columns of a CTA's tile of C",
             values: (1..=8).map(|n| 32 * n).collect(),
         },
-        dynamic_knob(),
+        dynamic_knob(problem),
         group_knob(&[1, 4, 8]),
         Knob {
             name: "ping_pong",
