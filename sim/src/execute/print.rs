@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Maximum length of a string in bytes.
 const TEXT_MAX: u64 = 1 << 16;
 
+/// Maximum width and precision of a field: those of Rust's own.
+const FIELD_MAX: usize = u16::MAX as usize;
+
 /// Reads a lane's memory through generic addresses.
 struct Reader<'a, 'b> {
     warp: &'a mut Warp,
@@ -38,8 +41,8 @@ impl Reader<'_, '_> {
 
     fn text(&mut self, address: u64) -> Result<String, Failure> {
         let mut bytes = Vec::new();
-        for at in address..address + TEXT_MAX {
-            match self.byte(at)? {
+        for at in 0..TEXT_MAX {
+            match self.byte(address.wrapping_add(at))? {
                 0 => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
                 byte => bytes.push(byte),
             }
@@ -48,8 +51,9 @@ impl Reader<'_, '_> {
     }
 
     fn wide(&mut self, address: u64, bytes: u64) -> Result<u64, Failure> {
-        (0..bytes)
-            .try_fold(0, |value, at| Ok(value | u64::from(self.byte(address + at)?) << (8 * at)))
+        (0..bytes).try_fold(0, |value, at| {
+            Ok(value | u64::from(self.byte(address.wrapping_add(at))?) << (8 * at))
+        })
     }
 }
 
@@ -133,13 +137,18 @@ fn formatted(
         let number = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>| {
             let mut value = 0;
             while let Some(digit) = chars.next_if(char::is_ascii_digit) {
-                value = value * 10 + digit.to_digit(10).unwrap_or(0) as usize;
+                let digit = digit.to_digit(10).unwrap_or(0) as usize;
+                value = usize::min(value * 10 + digit, FIELD_MAX + 1);
             }
             value
         };
         field.width = number(&mut chars);
         if chars.next_if_eq(&'.').is_some() {
             field.precision = Some(number(&mut chars));
+        }
+        if field.width.max(field.precision.unwrap_or(0)) > FIELD_MAX {
+            let text = format!("printf of a field of more than {FIELD_MAX} characters");
+            return misuse(reader.lane, text);
         }
         while let Some(length) = chars.next_if(|c| "hlzjt".contains(*c)) {
             field.wide |= length != 'h';
@@ -154,9 +163,9 @@ fn formatted(
             'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'c' if !field.wide => 4,
             _ => 8,
         };
-        at = at.next_multiple_of(size);
+        at = at.checked_next_multiple_of(size).unwrap_or(0);
         let bits = reader.wide(at, size)?;
-        at += size;
+        at = at.wrapping_add(size);
         *out += &converted(reader, &field, conversion, bits)?;
     }
     Ok(count)

@@ -249,3 +249,34 @@ fn forms_that_are_refused() {
          of 8 from 24 to 256"
     );
 }
+
+/// A `printf` of a text, with its arguments at this address.
+fn printed(text: &str, arguments: &str) -> String {
+    let bytes: Vec<String> = text.bytes().chain([0]).map(|byte| byte.to_string()).collect();
+    let (count, bytes) = (bytes.len(), bytes.join(", "));
+    let text = format!(
+        ".version 8.6\n.target sm_90a\n.address_size 64\n\
+         .extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 values);\n\
+         .global .align 1 .b8 text[{count}] = {{{bytes}}};\n.visible .entry k()\n{{\n\
+         .reg .b32 %r<2>; .reg .b64 %rd<3>;\nmov.u64 %rd1, text; cvta.global.u64 %rd1, %rd1;\n\
+         mov.u64 %rd2, {arguments};\n{{\n.param .b64 p; .param .b64 q; .param .b32 n;\n\
+         st.param.b64 [p], %rd1; st.param.b64 [q], %rd2;\ncall.uni (n), vprintf, (p, q);\n}}\n\
+         ret;\n}}\n"
+    );
+    let kernel = Module::load(&text).unwrap().kernel("k").unwrap();
+    let error = device().launch(&kernel, &line(1, 1), &[]).unwrap_err();
+    error.to_string().split("; kernel").next().unwrap().to_string()
+}
+
+/// Addresses around which arithmetic wraps, and fields that no memory holds.
+#[test]
+fn printf_of_what_is_nowhere() {
+    for arguments in ["0xffffffffffffffff", "0xfffffffffffffffc", "0"] {
+        let error = printed("%d", arguments);
+        assert!(error.contains("printf"), "{error}");
+    }
+    for text in ["%99999999999999999999d", "%65536d", "%.70000f"] {
+        let words = "printf of a field of more than 65535 characters";
+        assert!(printed(text, "0").contains(words), "{text}");
+    }
+}
