@@ -1,8 +1,49 @@
-//! Convolutions: what is refused with which words, and documents that say them.
+//! Convolutions: what is refused with which words, documents that say them, and graphs for tests of
+//! all kernels.
 
 use kiln::graph::{Convolution, ConvolutionPass, MatmulMath, Op, Window};
 use kiln::{DType, ErrorKind, OperationGraph};
 use serde_json::{Value, json};
+
+use crate::cases::{File, Parameters};
+
+fn graph(with: Value) -> OperationGraph {
+    let with: Parameters = serde_json::from_value(with).unwrap();
+    File::read("convolution").graph("convolution", &with)
+}
+
+/// Two groups; both operands are computed, and an index is added to the result.
+pub fn grouped() -> OperationGraph {
+    graph(json!({
+        "pass": "forward", "dtype": "f16", "n": 2, "groups": 2, "c": 3, "k": 5, "image": [6, 5],
+        "filter": [3, 2], "strides": [1, 2], "pre": [1, 1], "post": [2, 0], "fused": "rich",
+    }))
+}
+
+/// The gradient of a strided image, channels last.
+pub fn strided() -> OperationGraph {
+    graph(json!({
+        "pass": "backward_data", "dtype": "bf16", "n": 2, "c": 6, "k": 7, "image": [7, 8],
+        "filter": [3, 2], "strides": [2, 3], "dilations": [1, 2], "pre": [1, 1], "post": [1, 1],
+        "lay": "channels_last",
+    }))
+}
+
+/// The gradient of a reversed filter along one dimension.
+pub fn filter() -> OperationGraph {
+    graph(json!({
+        "pass": "backward_filter", "dtype": "f32", "n": 3, "c": 5, "k": 4, "image": [9],
+        "filter": [4], "strides": [2], "pre": [2], "post": [1], "reversed": true,
+    }))
+}
+
+/// Channels last in whole vectors, which GEMMs read through a window.
+pub fn windowed(pass: &str, fused: &str) -> OperationGraph {
+    graph(json!({
+        "pass": pass, "dtype": "f16", "n": 2, "c": 16, "k": 24, "image": [7, 6], "filter": [3, 3],
+        "pre": [1, 1], "post": [1, 1], "lay": "channels_last", "fused": fused,
+    }))
+}
 
 /// A problem of one convolution over a 2 x 6 x 5 x 5 image, with changes to its keys and to the
 /// dimensions of its tensors.

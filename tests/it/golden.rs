@@ -19,6 +19,7 @@ use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
 use crate::columns::{batch_norm, statistics};
+use crate::convolution;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
@@ -180,6 +181,17 @@ fn golden_products() {
     assert_golden("sm75_gemm_f32_combine.cu", &reduced[3]);
     let split = kernels("gemm_mma", &reductions, &[("split_k", 4)]);
     assert_golden("sm75_gemm_bf16_splitk_reduce_reduced.cu", &split[1]);
+}
+
+#[test]
+fn golden_convolutions() {
+    let direct = |graph: &OperationGraph| kernels("convolution_direct", graph, &[("items", 2)]);
+    let [grouped, strided] = [convolution::grouped(), convolution::strided()];
+    assert_golden("sm75_convolution_f16_direct_forward.cu", &direct(&grouped)[0]);
+    assert_golden("sm75_convolution_bf16_direct_backward_data.cu", &direct(&strided)[0]);
+    let windowed = convolution::windowed("forward", "bias_relu");
+    let window = kernels("gemm_mma", &windowed, &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_window.cu", &window[0]);
 }
 
 #[test]

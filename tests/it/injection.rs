@@ -19,6 +19,7 @@ use kiln::{DType, OperationGraph};
 use serde_json::Value as Json;
 
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
+use crate::convolution;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden;
 use crate::harness;
@@ -247,6 +248,10 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (rms_gradients([300, 96]), vec![]),
         (recurrent(&cell(gated()), 5, DType::F32), vec![]),
         (recurrent(&cell(gated()), 5, DType::F16), vec![]),
+        (convolution::grouped(), vec![]),
+        (convolution::strided(), vec![]),
+        (convolution::windowed("forward", "scale_bias_relu"), vec![("split_k", 1)]),
+        (convolution::windowed("backward_filter", "nothing"), vec![("split_k", 1)]),
     ]
 }
 

@@ -10,6 +10,7 @@ use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::attention::cases::{self as attention, Storage};
 use crate::columns::{batch_norm, statistics};
+use crate::convolution;
 use crate::gemm::cases::{self as gemm, Case, Lay};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden::{centred, chain};
@@ -213,6 +214,15 @@ fn products() -> Vec<Form> {
             "gemm_mma",
             from(reduced_everywhere([70, 72, 96], Bf16)),
             &[("split_k", 1), ("warp_n", 32)],
+        ),
+        form("convolution", "convolution_direct", from(convolution::grouped()), &[("items", 2)]),
+        form("convolution_data", "convolution_direct", from(convolution::strided()), &[]),
+        form("convolution_filter", "convolution_direct", from(convolution::filter()), &[]),
+        form(
+            "gemm_window",
+            "gemm_mma",
+            from(convolution::windowed("forward", "bias_relu")),
+            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
         ),
         form("gemm_wgmma", "gemm_wgmma", bulk, &[("cta_m", 128), ("cta_n", 64), ("stages", 3)]),
         form(
