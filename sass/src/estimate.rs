@@ -290,8 +290,8 @@ fn together(bounds: &[Clocks]) -> f64 {
     phases.fold(others.sum::<f64>().powf(1.0 / OVERLAP), f64::max)
 }
 
-/// The clock in Hz, and all bounds at it: those in clocks, and those in seconds. It falls from boost
-/// with the share of time for which tensor cores are busy, in `tensor` clocks.
+/// The clock in Hz, and all bounds at it: those in clocks, and those in seconds. It falls from
+/// boost with the share of time for which tensor cores are busy, in `tensor` clocks.
 fn clocked(
     machine: &Machine,
     clocks: Vec<(Bound, f64)>,

@@ -70,8 +70,8 @@ impl Sm {
     }
 }
 
-/// Clocks of a thread block whose warps wait for each other in a loop; 0 of others, whose warps drift
-/// apart until what they keep busy overlaps, and where not all warps have a route.
+/// Clocks of a thread block whose warps wait for each other in a loop; 0 of others, whose warps
+/// drift apart until what they keep busy overlaps, and where not all warps have a route.
 pub(crate) fn phases(path: &Path<'_>, routes: &[Vec<usize>], warps_block: u64) -> f64 {
     let mut loops = path.flow.loops.iter().flat_map(|each| &each.blocks);
     let meet = loops.any(|&block| {
