@@ -18,7 +18,7 @@ TESTS ?=
 	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
-	attention-campaign triton-kernels clean
+	attention-campaign triton-kernels estimates-validate clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -111,6 +111,9 @@ fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and 
 
 triton-kernels: ## Run kernels that Triton compiles on the simulator, against numpy (installs Triton)
 	scripts/triton-kernels.sh
+
+estimates-validate: setup ## Compare estimates with published times (installs Triton 3.0)
+	scripts/estimates.sh
 
 sim-clients: ## Run programs of others on the simulated GPU: numba-cuda, cuda-python (needs the network)
 	scripts/sim-clients.sh

@@ -75,6 +75,11 @@ pub struct Machine {
     pub sm_count: u32,
     /// Boost clock in Hz.
     pub clock_hz: f64,
+    /// Clock in Hz at which tensor cores have the throughput of `tensor`.
+    pub tensor_hz: f64,
+    /// Clock in Hz that the limit of power leaves while all tensor cores multiply values that are
+    /// not all alike; boost where nobody published it.
+    pub loaded_hz: f64,
     /// Warp instructions issued.
     pub issue_rate: u32,
     /// f32 lanes.
@@ -122,6 +127,8 @@ const COMMON: Machine = Machine {
     name: "",
     sm_count: 0,
     clock_hz: 0.0,
+    tensor_hz: 0.0,
+    loaded_hz: 0.0,
     // Four schedulers issuing one instruction each: every architecture white paper since Volta's.
     issue_rate: 4,
     f32_lanes: 128,
@@ -146,11 +153,15 @@ const COMMON: Machine = Machine {
 
 impl Machine {
     /// A100 SXM4 80 GB. NVIDIA A100 data sheet (memory, tensor cores) and white paper (SMs, boost
-    /// clock, L2 of 40 MB, 5120 bytes per clock from it).
+    /// clock, L2 of 40 MB, 5120 bytes per clock from it). Under load: a GEMM of 8192^3 that
+    /// reaches 295 TFLOPS with zeros reaches 257 with normal values
+    /// (thonking.ai/p/strangely-matrix-multiplications): 1.41 GHz x 257 / 295.
     pub const A100: Machine = Machine {
         name: "A100",
         sm_count: 108,
         clock_hz: 1.41e9,
+        tensor_hz: 1.41e9,
+        loaded_hz: 1.23e9,
         f32_lanes: 64,
         f64_lanes: 32,
         l2_bytes: 40 << 20,
@@ -168,12 +179,16 @@ impl Machine {
         ..COMMON
     };
     /// H100 SXM5. NVIDIA H100 data sheet: 3.35 TB/s; the clock follows from 66.9 TFLOPS of FP32,
-    /// 66.9e12 / (132 x 128 x 2); tensor core rates are half the sparse ones. L2 of 50 MB: NVIDIA
+    /// 66.9e12 / (132 x 128 x 2); tensor core rates are half the sparse ones, at the white paper's
+    /// boost for tensor cores: 4096 operations of an SM in a clock. Under load: H800 SXM5, docs/
+    /// 20250422-new-kernel-deep-dive.md of github.com/deepseek-ai/FlashMLA. L2 of 50 MB: NVIDIA
     /// H100 white paper; its bandwidth is not published.
     pub const H100: Machine = Machine {
         name: "H100",
         sm_count: 132,
         clock_hz: 1.98e9,
+        tensor_hz: 1.83e9,
+        loaded_hz: 1.6e9,
         l2_bytes: 50 << 20,
         dram_bytes_second: 3.35e12,
         tensor: TensorRates {
@@ -189,11 +204,14 @@ impl Machine {
     /// H200 SXM. As H100, with 4.8 TB/s: NVIDIA H200 data sheet.
     pub const H200: Machine = Machine { name: "H200", dram_bytes_second: 4.8e12, ..Machine::H100 };
     /// L40S. NVIDIA L40S data sheet: 864 GB/s; the clock follows from 91.6 TFLOPS of FP32, 91.6e12
-    /// / (142 x 128 x 2). L2 bandwidth is not published.
+    /// / (142 x 128 x 2), that of tensor cores from 1024 operations of an SM. L2 bandwidth is not
+    /// published.
     pub const L40S: Machine = Machine {
         name: "L40S",
         sm_count: 142,
         clock_hz: 2.52e9,
+        tensor_hz: 2.49e9,
+        loaded_hz: 2.52e9,
         f64_lanes: 2,
         half_lanes: 64,
         l2_bytes: 96 << 20,
@@ -217,6 +235,7 @@ impl Machine {
     pub const RTX_4090: Machine = Machine {
         name: "RTX 4090",
         sm_count: 128,
+        tensor_hz: 2.52e9,
         l2_bytes: 72 << 20,
         dram_bytes_second: 1.008e12,
         tensor: TensorRates {
@@ -231,11 +250,14 @@ impl Machine {
     };
     /// B200. NVIDIA DGX B200 data sheet for eight GPUs: 64 TB/s; the clock follows from 600 TFLOPS
     /// of FP32, 75e12 / (148 x 128 x 2); tensor core rates are an eighth of the dense ones, which
-    /// require `tcgen05`. L2 bandwidth is not published.
+    /// require `tcgen05`, at the clock that 8192 operations of an SM give. L2 bandwidth is not
+    /// published.
     pub const B200: Machine = Machine {
         name: "B200",
         sm_count: 148,
         clock_hz: 1.98e9,
+        tensor_hz: 1.856e9,
+        loaded_hz: 1.98e9,
         l2_bytes: 126 << 20,
         dram_bytes_second: 8.0e12,
         tensor: TensorRates {
@@ -263,5 +285,21 @@ impl Machine {
     pub fn named(name: &str) -> Option<Machine> {
         let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-', '_'], "");
         Machine::ALL.into_iter().find(|machine| plain(machine.name) == plain(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensor_cores_do_a_power_of_two_in_a_clock() {
+        for machine in Machine::ALL {
+            let rate = machine.tensor.half / f64::from(machine.sm_count) / machine.tensor_hz;
+            let nearest = 2.0_f64.powf(rate.log2().round());
+            assert!((rate / nearest - 1.0).abs() < 2e-3, "{}: {rate}", machine.name);
+            assert!(machine.tensor_hz <= machine.clock_hz, "{}", machine.name);
+            assert!(machine.loaded_hz <= machine.clock_hz, "{}", machine.name);
+        }
     }
 }

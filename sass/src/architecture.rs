@@ -159,7 +159,7 @@ impl Architecture {
     /// capability differ in it.
     #[must_use]
     pub fn on(self, machine: &Machine) -> Architecture {
-        let rate = machine.tensor.half / f64::from(machine.sm_count) / machine.clock_hz;
+        let rate = machine.tensor.half / f64::from(machine.sm_count) / machine.tensor_hz;
         // Operations of 16 x 8 x 16 elements of 16 bits.
         let tile = 2.0 * 16.0 * 8.0 * 16.0;
         if rate <= 0.0 {

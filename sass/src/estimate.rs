@@ -5,8 +5,10 @@ use crate::cubin::Code;
 use crate::execution::Execution;
 use crate::finding::{self, Finding};
 use crate::flow::{Flow, Loop};
+use crate::l2::TileOrder;
 use crate::opcode::Pipe;
 use crate::path::{self, Path};
+use crate::sm;
 use kiln_machine::{Machine, Occupancy, Resources};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,8 +29,10 @@ pub struct Launch<'a> {
     pub wavefronts: u64,
     /// Bytes that are asked of L2.
     pub l2_bytes: u64,
-    /// Bytes that device memory reads and writes.
+    /// Bytes that device memory reads and writes if L2 keeps what was read.
     pub dram_bytes: u64,
+    /// The order in which blocks read, if it is known: what L2 does not keep is read again.
+    pub order: Option<&'a TileOrder>,
 }
 
 /// What a launch waits for.
@@ -38,6 +42,8 @@ pub struct Launch<'a> {
 pub enum Bound {
     /// The way of its longest warp.
     Latency,
+    /// The way of a thread block whose warps share pipes and wait for each other at barriers.
+    Phases,
     /// Issue slots.
     Issue,
     /// A pipe.
@@ -54,6 +60,7 @@ impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Bound::Latency => "latency",
+            Bound::Phases => "phases",
             Bound::Issue => "issue",
             Bound::Pipe(pipe) => pipe.name(),
             Bound::Shared => "shared memory",
@@ -115,6 +122,8 @@ pub struct Estimate {
     pub machine: &'static str,
     /// Clocks.
     pub clocks: f64,
+    /// The clock in Hz: below boost as far as tensor cores are busy.
+    pub clock_hz: f64,
     /// Microseconds.
     pub us: f64,
     /// Clocks of every bound, the largest first.
@@ -137,9 +146,8 @@ impl Estimate {
     /// Estimates a launch of a kernel.
     ///
     /// Bounds that are near each other add up to more than the largest: the estimate is their norm
-    /// of order 3. There is no time to start and to end a launch, and the clock is the
-    /// machine's boost. Waiting for other warps is seen where it is a loop that polls, as one
-    /// flight of what is waited for.
+    /// of order 3. There is no time to start and to end a launch. Waiting for other warps is seen
+    /// where it is a loop that polls, as one flight of what is waited for.
     pub fn of(code: &Code, machine: &Machine, launch: &Launch<'_>) -> Estimate {
         let flow = Flow::of(code);
         let warps_block = u64::from(launch.threads.div_ceil(32).max(1));
@@ -161,6 +169,7 @@ impl Estimate {
             wavefronts: 0,
             l2_bytes: 0,
             dram_bytes: 0,
+            order: None,
         };
         Estimate::with(code, &flow, execution, machine, &launch)
     }
@@ -179,42 +188,56 @@ impl Estimate {
         for &poll in &polls {
             execution.once(flow, &flow.loops[poll]);
         }
-        let mut path = Path::new(code, flow, &execution, &architecture, &polls);
-        path.global = global_latency(&architecture, launch);
-        let longest = path.longest(warps_block);
-
         let resources = Resources { registers: code.registers, shared_bytes: launch.shared_bytes };
         let occupancy = Occupancy::of(machine, launch.threads, resources);
         let resident = occupancy.blocks.max(1);
         let per_sm = launch.blocks.div_ceil(machine.sm_count.into()).max(1);
         let rounds = per_sm.div_ceil(resident.into());
+        let again = launch.order.map_or(0, |order| {
+            let at_once = u64::from(resident * machine.sm_count);
+            order.dram_bytes(machine.l2_bytes, at_once) - order.distinct_bytes()
+        });
+        let dram_bytes = (launch.dram_bytes + again) as f64;
+
+        let mut path = Path::new(code, flow, &execution, &architecture, &polls);
+        path.global = global_latency(&architecture, dram_bytes, launch.l2_bytes as f64);
+        let routes = path.routes(warps_block);
+        let longest = path.longest(&routes);
+        let phases = sm::phases(&path, &routes, warps_block);
 
         let mix = mix(code, flow, &execution, &architecture, 0..flow.blocks.len(), 1.0);
         let of_sm = per_sm as f64 / launch.blocks.max(1) as f64;
         let scheduler = |clocks: f64| clocks * of_sm / SCHEDULERS;
         let mut bounds = vec![
             (Bound::Latency, longest * rounds as f64),
+            (Bound::Phases, phases * rounds as f64),
             (Bound::Issue, scheduler(mix.instructions)),
-            (Bound::Shared, launch.wavefronts as f64 * of_sm),
-            (Bound::Dram, launch.dram_bytes as f64 / machine.dram_bytes_second * machine.clock_hz),
         ];
-        if let Some(rate) = machine.l2_bytes_second {
-            bounds.push((Bound::L2, launch.l2_bytes as f64 / rate * machine.clock_hz));
-        }
+        let mut tensor = 0.0;
         for pipe in Pipe::ALL {
             let busy = mix.pipes.get(pipe.name()).map_or(0.0, |&(_, busy)| busy);
             let clocks = match pipe {
-                // One for all four schedulers.
-                Pipe::Memory | Pipe::Copy => busy * of_sm,
+                _ if pipe.is_shared() => busy * of_sm,
                 _ => scheduler(busy),
             };
-            bounds.push((Bound::Pipe(pipe), clocks));
+            if pipe == Pipe::Tensor {
+                tensor = clocks;
+            }
+            // Banks are the memory pipe's: with conflicts, they bind more.
+            let banks = launch.wavefronts as f64 * of_sm;
+            bounds.push(match pipe {
+                Pipe::Memory if banks > clocks => (Bound::Shared, banks),
+                _ => (Bound::Pipe(pipe), clocks),
+            });
         }
-        let mut bounds: Vec<Clocks> =
-            bounds.into_iter().map(|(bound, clocks)| Clocks { bound, clocks }).collect();
+        let mut seconds =
+            vec![(Bound::Dram, dram_bytes / machine.dram_bytes_second / DRAM_REACHED)];
+        if let Some(rate) = machine.l2_bytes_second {
+            seconds.push((Bound::L2, launch.l2_bytes as f64 / rate));
+        }
+        let (clock_hz, mut bounds) = clocked(machine, bounds, &seconds, tensor);
+        let clocks = together(&bounds);
         bounds.sort_by(|a, b| b.clocks.total_cmp(&a.clocks));
-        let together: f64 = bounds.iter().map(|of| of.clocks.powf(OVERLAP)).sum();
-        let clocks = together.powf(1.0 / OVERLAP);
         let all = mix.instructions.max(1.0);
         let mut loops: Vec<LoopEstimate> = (0..flow.loops.len())
             .map(|at| {
@@ -235,7 +258,8 @@ impl Estimate {
         Estimate {
             machine: machine.name,
             clocks,
-            us: clocks / machine.clock_hz * 1e6,
+            clock_hz,
+            us: clocks / clock_hz * 1e6,
             bounds,
             resident_blocks: occupancy.blocks,
             rounds,
@@ -251,13 +275,50 @@ impl Estimate {
 /// the others. Fitted to published times of GEMMs and attention on H100.
 const OVERLAP: f64 = 3.0;
 
+/// The share of a data sheet's bandwidth that memory reaches: 3.01 of 3.35 TB/s by a softmax that
+/// nothing else binds on H100 (github.com/Dao-AILab/quack, media/2025-07-10-membound-sol.md).
+const DRAM_REACHED: f64 = 0.9;
+
+/// Rounds until the clock and what is bound by memory, whose clock is another, agree.
+const CLOCK_ROUNDS: usize = 8;
+
+/// All bounds together. Phases are a schedule of what the other bounds count, so not added to them.
+fn together(bounds: &[Clocks]) -> f64 {
+    let is_phases = |of: &&Clocks| of.bound == Bound::Phases;
+    let others = bounds.iter().filter(|of| !is_phases(of)).map(|of| of.clocks.powf(OVERLAP));
+    let phases = bounds.iter().filter(is_phases).map(|of| of.clocks);
+    phases.fold(others.sum::<f64>().powf(1.0 / OVERLAP), f64::max)
+}
+
+/// The clock in Hz, and all bounds at it: those in clocks, and those in seconds. It falls from
+/// boost with the share of time for which tensor cores are busy, in `tensor` clocks.
+fn clocked(
+    machine: &Machine,
+    clocks: Vec<(Bound, f64)>,
+    seconds: &[(Bound, f64)],
+    tensor: f64,
+) -> (f64, Vec<Clocks>) {
+    let at = |hz: f64| {
+        let of_clocks = clocks.iter().map(|&(bound, clocks)| Clocks { bound, clocks });
+        let of_seconds =
+            seconds.iter().map(|&(bound, seconds)| Clocks { bound, clocks: seconds * hz });
+        of_clocks.chain(of_seconds).collect::<Vec<Clocks>>()
+    };
+    let mut hz = machine.clock_hz;
+    for _ in 0..CLOCK_ROUNDS {
+        let busy = tensor / together(&at(hz)).max(1.0);
+        hz = machine.clock_hz - (machine.clock_hz - machine.loaded_hz) * busy.min(1.0);
+    }
+    (hz, at(hz))
+}
+
 /// Entries of a loop for each warp that are those of rounding.
 const RARE: f64 = 1e-4;
 
 /// Clocks of a load: what L2 does not have comes from device memory.
-fn global_latency(architecture: &Architecture, launch: &Launch<'_>) -> f64 {
+fn global_latency(architecture: &Architecture, dram_bytes: f64, l2_bytes: f64) -> f64 {
     let latencies = &architecture.latencies;
-    let missed = launch.dram_bytes as f64 / (launch.l2_bytes as f64).max(1.0);
+    let missed = dram_bytes / l2_bytes.max(1.0);
     latencies.l2 + (latencies.dram - latencies.l2) * missed.min(1.0)
 }
 

@@ -12,7 +12,7 @@
 //!                     |
 //!        Execution: how often each block is executed
 //!                     |
-//!      Walk (one warp) + Work (all warps) -> Estimate, Finding
+//!  Walk (one warp) + Sm (a thread block) + Work (all warps) -> Estimate, Finding
 //! ```
 //!
 //! Sources: the encoding of the 128-bit instructions since Volta, as CuAssembler and Jia et al.,
@@ -32,6 +32,7 @@ mod l2;
 mod lines;
 mod opcode;
 mod path;
+mod sm;
 mod walk;
 
 pub use architecture::{Architecture, Latencies};

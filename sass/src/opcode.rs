@@ -50,6 +50,11 @@ impl Pipe {
         Pipe::Branch,
     ];
 
+    /// Whether all four schedulers of an SM share it; else each has its own.
+    pub fn is_shared(self) -> bool {
+        matches!(self, Pipe::Memory | Pipe::Copy)
+    }
+
     /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {

@@ -18,8 +18,8 @@ const WARM: usize = 8;
 /// The ways of warps through a kernel.
 #[derive(Debug)]
 pub(crate) struct Path<'a> {
-    code: &'a Code,
-    flow: &'a Flow,
+    pub code: &'a Code,
+    pub flow: &'a Flow,
     execution: &'a Execution,
     pub architecture: &'a Architecture,
     /// Clocks of a load from global memory.
@@ -95,26 +95,39 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Clocks of the longest way of a warp.
-    pub fn longest(&mut self, warps_block: u64) -> f64 {
+    /// The blocks that warps go through, one by one, for so many warps of a thread block that every
+    /// role is met.
+    pub fn routes(&mut self, warps_block: u64) -> Vec<Vec<usize>> {
         let blocks = self.flow.blocks.iter().zip(&self.execution.blocks);
         let steps: f64 = blocks.map(|(block, times)| block.instructions.len() as f64 * times).sum();
         let each = (steps / self.execution.warps).max(1.0);
         let count = ((STEPS_MAX / each) as u64).clamp(1, warps_block.clamp(4, WARPS_MAX));
-        (0..count).map(|_| self.walk(4.0 * each + 1000.0)).fold(0.0, f64::max)
+        (0..count).map(|_| self.route(4.0 * each + 1000.0)).collect()
     }
 
-    /// Walks a warp from the kernel's start to its end.
-    fn walk(&mut self, steps_max: f64) -> f64 {
-        let mut way = Way::new(self);
-        let (mut block, mut steps) = (0, 0.0);
+    /// The way of a warp from the kernel's start to its end.
+    fn route(&mut self, steps_max: f64) -> Vec<usize> {
+        let (mut route, mut block, mut steps) = (Vec::new(), 0, 0.0);
         loop {
-            steps += way.pass(self, block) as f64;
+            route.push(block);
+            steps += self.flow.blocks[block].instructions.len() as f64;
             match self.next(block, |_| true) {
                 Some(next) if steps < steps_max => block = next,
-                _ => return way.walk.clock(),
+                _ => return route,
             }
         }
+    }
+
+    /// Clocks of the longest way of a warp that has the SM for itself.
+    pub fn longest(&self, routes: &[Vec<usize>]) -> f64 {
+        let walk = |route: &Vec<usize>| {
+            let mut way = Way::new(self);
+            for &block in route {
+                way.pass(self, block);
+            }
+            way.walk.clock()
+        };
+        routes.iter().map(walk).fold(0.0, f64::max)
     }
 
     /// The block after this one. Of several, one that is taken less often comes as soon as it is
@@ -178,32 +191,52 @@ impl<'a> Path<'a> {
 }
 
 /// A warp that does what the others do at the same time: what it publishes, they publish too.
-struct Way<'a> {
-    walk: Walk<'a>,
+pub(crate) struct Way<'a> {
+    pub walk: Walk<'a>,
     published: f64,
 }
 
 impl<'a> Way<'a> {
-    fn new(path: &Path<'a>) -> Way<'a> {
+    pub fn new(path: &Path<'a>) -> Way<'a> {
         Way { walk: Walk::new(path.architecture, path.global), published: f64::NEG_INFINITY }
     }
 
-    /// Walks through a block; returns the number of its instructions.
-    fn pass(&mut self, path: &Path<'_>, block: usize) -> usize {
+    /// Comes to a block.
+    pub fn enter(&mut self, path: &Path<'_>, block: usize) {
         if let Some(flight) = path.flights[block] {
             let left = self.published + flight - self.walk.clock();
             self.walk.wait(left.max(0.0));
         }
+    }
+
+    /// Issues an instruction.
+    pub fn step(&mut self, code: &Code, instruction: &Instruction) {
+        let at = self.walk.step(instruction);
+        if publishes(code, instruction) {
+            self.published = at;
+        }
+    }
+
+    /// Walks through a block; returns the number of its instructions.
+    fn pass(&mut self, path: &Path<'_>, block: usize) -> usize {
+        self.enter(path, block);
         let range = path.flow.blocks[block].instructions.clone();
         let count = range.len();
         for instruction in &path.code.instructions[range] {
-            let at = self.walk.step(instruction);
-            if publishes(path.code, instruction) {
-                self.published = at;
-            }
+            self.step(path.code, instruction);
         }
         count
     }
+}
+
+/// Whether all warps of a thread block wait for each other here.
+pub(crate) fn meets(code: &Code, instruction: &Instruction) -> bool {
+    let ptx = || code.ptx_of(instruction).unwrap_or_default();
+    let all = |ptx: &str| {
+        // A second operand is the number of threads.
+        ["bar.sync", "barrier.sync"].iter().any(|op| ptx.starts_with(op)) && !ptx.contains(',')
+    };
+    instruction.name() == "BAR" && all(ptx())
 }
 
 /// Whether other blocks may wait for what an instruction writes.

@@ -9,6 +9,13 @@ use crate::instruction::Instruction;
 use crate::opcode::Pipe;
 use std::collections::VecDeque;
 
+/// When each pipe is free, and in front of them the slot that issues.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pipes {
+    pub free: [f64; Pipe::ALL.len()],
+    pub issue: f64,
+}
+
 /// A warp on its way.
 #[derive(Debug, Clone)]
 pub struct Walk<'a> {
@@ -20,7 +27,7 @@ pub struct Walk<'a> {
     /// When what each scoreboard counts is done, in order.
     scoreboards: [VecDeque<f64>; SCOREBOARDS],
     /// When each pipe is free.
-    pipes: [f64; Pipe::ALL.len()],
+    pipes: Pipes,
     /// When the asynchronous MMAs end that belong to no group, and the groups.
     mmas: f64,
     groups: VecDeque<f64>,
@@ -36,7 +43,7 @@ impl<'a> Walk<'a> {
             global,
             now: 0.0,
             scoreboards: Default::default(),
-            pipes: [0.0; Pipe::ALL.len()],
+            pipes: Pipes::default(),
             mmas: 0.0,
             groups: VecDeque::new(),
             copies: 0.0,
@@ -53,49 +60,77 @@ impl<'a> Walk<'a> {
         self.now += clocks;
     }
 
+    /// The pipes as this warp leaves them, or as it finds them.
+    pub(crate) fn pipes(&mut self) -> &mut Pipes {
+        &mut self.pipes
+    }
+
+    /// The clock at which an instruction may issue if its pipe is free.
+    pub(crate) fn ready(&self, instruction: &Instruction) -> f64 {
+        let mut at = self.now;
+        for (scoreboard, pending) in self.scoreboards.iter().enumerate() {
+            if instruction.control.wait >> scoreboard & 1 != 0 {
+                at = pending.iter().copied().fold(at, f64::max);
+            }
+        }
+        let oldest = |pending: &VecDeque<f64>, left: u32| {
+            let done = pending.len().saturating_sub(left as usize);
+            pending.iter().take(done).copied().fold(0.0, f64::max)
+        };
+        if let Some((scoreboard, left)) = instruction.outstanding() {
+            at = at.max(oldest(&self.scoreboards[usize::from(scoreboard) % SCOREBOARDS], left));
+        }
+        match instruction.groups_left() {
+            Some(left) => at.max(oldest(&self.groups, left)),
+            None => at,
+        }
+    }
+
     /// Issues an instruction; returns the clock at which it did.
     pub fn step(&mut self, instruction: &Instruction) -> f64 {
         let control = instruction.control;
-        let mut at = self.now;
+        let mut at = self.ready(instruction).max(self.pipes.issue);
         for (scoreboard, pending) in self.scoreboards.iter_mut().enumerate() {
             if control.wait >> scoreboard & 1 != 0 {
-                at = pending.drain(..).fold(at, f64::max);
+                pending.clear();
             }
         }
+        let keep = |pending: &mut VecDeque<f64>, left: u32| {
+            pending.drain(..pending.len().saturating_sub(left as usize));
+        };
         if let Some((scoreboard, left)) = instruction.outstanding() {
-            let pending = &mut self.scoreboards[usize::from(scoreboard) % SCOREBOARDS];
-            while pending.len() > left as usize {
-                at = at.max(pending.pop_front().unwrap_or(0.0));
-            }
+            keep(&mut self.scoreboards[usize::from(scoreboard) % SCOREBOARDS], left);
         }
-        let pipe = &mut self.pipes[instruction.opcode.pipe as usize];
+        if let Some(left) = instruction.groups_left() {
+            keep(&mut self.groups, left);
+        }
         let asynchronous = instruction.shape().is_some_and(|shape| shape.asynchronous);
+        let busy = self.architecture.busy(instruction);
+        let pipe = &mut self.pipes.free[instruction.opcode.pipe as usize];
+        let start = pipe.max(at);
+        *pipe = start + busy;
         if asynchronous {
-            self.mmas = pipe.max(at) + self.architecture.busy(instruction);
-            *pipe = self.mmas;
+            self.mmas = *pipe;
             if instruction.ends_group() {
                 self.groups.push_back(self.mmas);
             }
-        } else {
-            at = at.max(*pipe);
-            *pipe = at + self.architecture.busy(instruction);
+        } else if instruction.opcode.pipe != Pipe::Memory {
+            // What accesses memory waits in a queue, not at issue.
+            at = start;
         }
-        if let Some(left) = instruction.groups_left() {
-            while self.groups.len() > left as usize {
-                at = at.max(self.groups.pop_front().unwrap_or(0.0));
-            }
-        }
+        self.pipes.issue = at + 1.0;
         at += self.blocks(instruction);
-        let done = at + self.latency(instruction);
+        let begun = if asynchronous { at } else { start.max(at) };
         if instruction.name() == "LDGSTS" {
-            self.copies = self.copies.max(at + self.global);
+            self.copies = self.copies.max(begun + self.global);
         }
         if let Some(scoreboard) = control.write {
-            let done = if instruction.name() == "LDGDEPBAR" { self.copies } else { done };
+            let copied = instruction.name() == "LDGDEPBAR";
+            let done = if copied { self.copies } else { begun + self.latency(instruction) };
             self.scoreboards[usize::from(scoreboard)].push_back(done);
         }
         if let Some(scoreboard) = control.read {
-            self.scoreboards[usize::from(scoreboard)].push_back(at + READ);
+            self.scoreboards[usize::from(scoreboard)].push_back(begun + READ);
         }
         self.now = at + f64::from(control.stall.max(1));
         at

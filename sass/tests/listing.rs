@@ -1,7 +1,7 @@
 //! Cubins that NVRTC and ptxas compiled, against what NVIDIA's disassembler printed of them.
 
 use kiln_machine::Machine;
-use kiln_sass::{Bound, Cubin, Estimate, Flow, Jump, Launch, Pipe};
+use kiln_sass::{Bound, Cubin, Estimate, Flow, Jump, Launch, Pipe, Stream, TileOrder};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -85,6 +85,11 @@ fn files_that_are_no_cubins() {
     for length in (0..bytes.len()).step_by(97) {
         let _ = Cubin::parse(&bytes[..length]);
     }
+    // Where the bytes are in memory does not matter.
+    for offset in 0..8 {
+        let moved = [&vec![0; offset], &bytes[..]].concat();
+        assert!(Cubin::parse(&moved[offset..]).is_ok(), "{offset}");
+    }
     for at in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0xff;
@@ -96,36 +101,53 @@ fn files_that_are_no_cubins() {
     }
 }
 
-/// An estimate of `sum`, whose loop a warp repeats so often, in blocks of one warp.
-fn estimated(blocks: u64, repeats: u64) -> Estimate {
-    let code = parse("sum").codes.remove(0);
-    let text = String::from_utf8(read("sum.ptx")).expect("text");
+/// An estimate of a kernel, whose loop a warp repeats so often, in blocks of so many warps.
+fn estimated(name: &str, [blocks, warps]: [u64; 2], repeats: u64) -> Estimate {
+    launched(name, [blocks, warps], repeats, None)
+}
+
+/// The same, with the order in which blocks read.
+fn launched(
+    name: &str,
+    [blocks, warps]: [u64; 2],
+    repeats: u64,
+    order: Option<&TileOrder>,
+) -> Estimate {
+    let code = parse(name).codes.remove(0);
+    let text = String::from_utf8(read(&format!("{name}.ptx"))).expect("text");
     let mut lines = BTreeMap::new();
     let mut counts = false;
+    let all = blocks * warps;
     for (number, line) in (1..).zip(text.lines()) {
         let label = line.trim_end().strip_suffix(':');
         counts = match label {
             Some(label) => label == "LOOP",
             None => counts,
         };
-        lines.insert(number, if counts { blocks * repeats } else { blocks });
+        lines.insert(number, if counts { all * repeats } else { all });
     }
     let launch = Launch {
         blocks,
-        threads: 32,
+        threads: warps as u32 * 32,
         shared_bytes: 0,
         lines: &lines,
         wavefronts: 0,
-        l2_bytes: blocks * repeats * 128,
-        dram_bytes: blocks * repeats * 128,
+        l2_bytes: all * repeats * 128,
+        dram_bytes: all * repeats * 128,
+        order,
     };
     Estimate::of(&code, &Machine::H100, &launch)
+}
+
+/// Clocks of a bound.
+fn clocks(estimate: &Estimate, bound: Bound) -> f64 {
+    estimate.bounds.iter().filter(|of| of.bound == bound).map(|of| of.clocks).sum()
 }
 
 #[test]
 fn counts_of_lines_are_those_of_unrolled_loops() {
     for repeats in [100, 103, 1000] {
-        let estimate = estimated(1, repeats);
+        let estimate = estimated("sum", [1, 1], repeats);
         let [of] = &estimate.loops[..] else { panic!("{:?}", estimate.loops) };
         // Four loads at a time; what is left over is executed behind the loop.
         let expected = repeats as f64 / 4.0;
@@ -137,7 +159,7 @@ fn counts_of_lines_are_those_of_unrolled_loops() {
 
 #[test]
 fn a_chain_of_loads_waits_and_many_warps_do_not() {
-    let alone = estimated(1, 1000);
+    let alone = estimated("sum", [1, 1], 1000);
     assert_eq!(alone.bounds[0].bound, Bound::Latency);
     // Each iteration waits for one load from device memory: 479 clocks.
     let iteration = alone.loops[0].walk;
@@ -145,8 +167,52 @@ fn a_chain_of_loads_waits_and_many_warps_do_not() {
     let path = alone.path;
     assert!((250.0 * iteration * 0.8..250.0 * iteration * 1.3).contains(&path), "{path}");
     // A full GPU is bound by memory, not by any warp.
-    let full = estimated(132 * 32, 1000);
+    let full = estimated("sum", [132 * 32, 1], 1000);
     assert_eq!(full.bounds[0].bound, Bound::Dram, "{:?}", full.bounds);
+    // Its warps do not wait for each other, and tensor cores that are idle leave boost.
+    assert_eq!(clocks(&full, Bound::Phases), 0.0);
+    assert_eq!(full.clock_hz, Machine::H100.clock_hz);
+}
+
+#[test]
+fn what_barriers_part_does_not_overlap() {
+    let repeats = 100;
+    let each = |warps: u64| {
+        let estimate = estimated("phases", [132, warps], repeats);
+        let of = |bound| clocks(&estimate, bound) / repeats as f64;
+        let [special, fma] = [Pipe::Special, Pipe::Fma].map(|pipe| of(Bound::Pipe(pipe)));
+        (special, fma, of(Bound::Phases), of(Bound::Latency))
+    };
+    // 16 exponentials in 8 clocks each, then 64 FMAs, of four warps of each scheduler.
+    let (special, fma, phases, latency) = each(16);
+    assert!((special / 512.0 - 1.0).abs() < 0.05, "{special}");
+    assert!((fma / 256.0 - 1.0).abs() < 0.1, "{fma}");
+    assert!((1.0..1.3).contains(&(phases / (special + fma))), "{phases}");
+    assert!(latency < special, "{latency}");
+    // Four warps have a scheduler each, and share only what accesses memory.
+    let (.., four, _) = each(4);
+    let (.., one, alone) = each(1);
+    assert!((1.0..1.1).contains(&(four / one)), "{four} {one}");
+    assert!((one / alone - 1.0).abs() < 0.02, "{one} {alone}");
+}
+
+#[test]
+fn what_l2_does_not_keep_is_read_again() {
+    // Four rounds of resident blocks read the same 64 MiB, more than L2 holds, or 16 MiB.
+    let resident = 132 * 32;
+    let read = |bytes: u32| {
+        let stream = Stream { first: 0, chunks: 16, bytes: bytes / 16 };
+        let tiles = vec![vec![stream]; 4 * resident];
+        let order = TileOrder { tiles, blocks: 1, persistent: false };
+        let estimate = launched("sum", [4 * resident as u64, 1], 1, Some(&order));
+        assert_eq!(estimate.resident_blocks, 32);
+        clocks(&estimate, Bound::Dram)
+    };
+    let (kept, again) = (read(16 << 20), read(64 << 20));
+    let seconds = 3.0 * f64::from(64 << 20) / Machine::H100.dram_bytes_second;
+    let more = (again - kept) / Machine::H100.clock_hz / seconds;
+    // Nine tenths of the data sheet's bandwidth.
+    assert!((more * 0.9 - 1.0).abs() < 0.01, "{more}");
 }
 
 #[test]

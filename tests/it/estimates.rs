@@ -104,3 +104,38 @@ fn attention_reads_keys_and_values_about_once() {
         }
     }
 }
+
+/// Estimates are compared with published times in `benches/estimates`: every figure has an address,
+/// and one that is missed by more than 25 % a reason.
+#[test]
+fn published_figures_that_are_missed_have_reasons() {
+    let text = include_str!("../../benches/estimates/published.json");
+    let published: serde_json::Value = serde_json::from_str(text).expect("the data is well formed");
+    let table = include_str!("../../benches/estimates/table.md");
+    let mut figures = 0;
+    for row in published["rows"].as_array().expect("there are rows") {
+        let [name, machine] = ["name", "machine"].map(|key| row[key].as_str().expect("text"));
+        assert!(row.get("kiln").is_some() != row.get("triton").is_some(), "{name}");
+        for figure in row["published"].as_array().expect("there are figures") {
+            let [by, source] = ["by", "source"].map(|key| figure[key].as_str().expect("text"));
+            let address = published["sources"][source].as_str().expect("a source has an address");
+            assert!(address.starts_with("https://"), "{name}: {address}");
+            let start = format!("| {name} | {machine} | ");
+            let kernel = if row.get("triton").is_some() { "Triton, " } else { "sm" };
+            let found = table.lines().find(|line| {
+                let rest = line.strip_prefix(&start);
+                rest.is_some_and(|rest| {
+                    rest.starts_with(kernel) && rest.contains(&format!("| [{by}]("))
+                })
+            });
+            let line = found.unwrap_or_else(|| panic!("the table lacks {name}, {by}"));
+            let ratio = line.trim_end_matches(" |").rsplit("| ").next();
+            let ratio: f64 = ratio.and_then(|ratio| ratio.parse().ok()).expect("a ratio");
+            let why = row.get("why").and_then(|why| why.as_str());
+            let near = (0.75..=1.25).contains(&ratio);
+            assert!(near || why.is_some_and(|why| table.contains(why)), "{name}, {by}: {ratio}");
+            figures += 1;
+        }
+    }
+    assert_eq!(table.lines().filter(|line| line.starts_with("| ")).count(), figures + 1);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kiln_machine::{Machine, Occupancy, Resources};
+use kiln_machine::Machine;
 use kiln_sass::{Code, Cubin, Estimate, Launch};
 
 use crate::device::Counters;
@@ -49,12 +49,6 @@ impl PlannedKernel {
             0 => self.part.supported(target)?.tile_order(&self.part.config),
             _ => None,
         };
-        let again = order.map_or(0, |order| {
-            let resources = Resources { registers: code.registers, shared_bytes };
-            let occupancy = Occupancy::of(machine, self.launch.threads, resources);
-            let resident = u64::from(occupancy.blocks.max(1) * machine.sm_count);
-            order.dram_bytes(machine.l2_bytes, resident) - order.distinct_bytes()
-        });
         let launch = Launch {
             blocks,
             threads: self.launch.threads,
@@ -62,7 +56,8 @@ impl PlannedKernel {
             lines: &lines,
             wavefronts: all(total.shared_loads.wavefronts + total.shared_stores.wavefronts),
             l2_bytes: all(total.global.sectors * 32),
-            dram_bytes: dram_bytes + again,
+            dram_bytes,
+            order: order.as_ref(),
         };
         let estimate = Estimate::of(&code, machine, &launch);
         Ok((code, estimate))
