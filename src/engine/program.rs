@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::error::{Error, Result};
 use crate::expr::{Mode, Program, Value};
 use crate::graph::{CanonicalGraph, Operation};
 
@@ -78,6 +79,36 @@ pub(super) fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSe
         }
     }
     found
+}
+
+/// Checks that what is stored or reduced has the dimensions of an operation's result, and follows
+/// it: none is computed on the way to its operands.
+///
+/// # Errors
+/// `NotSupported` naming the tensor, and the operation by its name.
+pub(super) fn check_results(
+    graph: CanonicalGraph<'_>,
+    operands: &[BTreeSet<usize>; 2],
+    results: &[usize],
+    (c, operation): (usize, &str),
+) -> Result<()> {
+    for at in results {
+        let (tensor, product) = (&graph.tensors[*at], &graph.tensors[c]);
+        let (name, dims) = (&tensor.name, &tensor.dims);
+        let writes = |index: &usize| graph.operations[*index].outputs.contains(&tensor.uid);
+        if operands.iter().flatten().any(writes) {
+            return Err(Error::not_supported(format!(
+                "`{name}` is a result and an operand of the {operation} is computed from it"
+            )));
+        }
+        if *dims != product.dims {
+            let expected = &product.dims;
+            return Err(Error::not_supported(format!(
+                "`{name}` is {dims:?}, the {operation} is {expected:?}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 struct Builder<'a> {

@@ -23,8 +23,8 @@ pub fn grouped() -> OperationGraph {
 /// The gradient of a strided image, channels last.
 pub fn strided() -> OperationGraph {
     graph(json!({
-        "pass": "backward_data", "dtype": "bf16", "n": 2, "c": 6, "k": 7, "image": [7, 8],
-        "filter": [3, 2], "strides": [2, 3], "dilations": [1, 2], "pre": [1, 1], "post": [1, 1],
+        "pass": "backward_data", "dtype": "bf16", "n": 2, "c": 6, "k": 7, "image": [8, 8],
+        "filter": [3, 2], "strides": [2, 3], "dilations": [1, 2], "pre": [0, 1], "post": [0, 1],
         "lay": "channels_last",
     }))
 }

@@ -35,6 +35,11 @@ impl Role {
         }
     }
 
+    /// Name of the number of channels that a group has in a dimension of groups and channels.
+    pub(super) fn channels(self) -> &'static str {
+        if self == Role::Image { "C" } else { "K" }
+    }
+
     /// Name of a spatial coordinate.
     pub(super) fn spatial_name(self) -> &'static str {
         match self {

@@ -133,7 +133,7 @@ impl Context<'_> {
             Axis::Inner => item(&names[2]),
             Axis::Spatial(at) => item(&names[3 + at]),
             Axis::Channels => {
-                let channels = if fusion.role == Role::Image { "C" } else { "K" };
+                let channels = fusion.role.channels();
                 format!("({}) * {channels} + {}", item(&names[1]), item(&names[joined]))
             }
         }
@@ -151,7 +151,9 @@ impl Context<'_> {
             .zip(all.iter().copied())
             .zip(names)
             .map(|((coordinate, stride), name)| (coordinate, stride, name))
-            .filter(|(_, stride, _)| *stride != 0)
+            .filter(|(coordinate, stride, _)| {
+                *stride != 0 && (fusion.axes.groups != 1 || coordinate != "p.group")
+            })
             .collect();
         let term = |(coordinate, stride, name): &(String, i64, String)| match stride {
             1 => format!("index_t({coordinate})"),

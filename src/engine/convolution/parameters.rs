@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::access::{ceil_div, volume};
-use crate::engine::convolution::axes::Axes;
+use crate::engine::convolution::axes::{Axes, Axis};
 use crate::engine::convolution::direct::Settings;
 use crate::engine::convolution::layout::{Context, Layout, Load, Output};
 use crate::engine::convolution::problem::{Fusion, Problem};
@@ -38,11 +38,10 @@ pub(super) struct Parameters {
     multiply_add: &'static str,
     reversed: bool,
     spatial: Vec<Spatial>,
-    outer: i64,
-    groups: i64,
-    inner: i64,
-    c: i64,
-    k: i64,
+    /// Groups, or channels of one, that items are of.
+    channels: i64,
+    /// Channels of groups by which indices along both are counted.
+    counted: Vec<Count>,
     summed: i64,
     meetings: i64,
     /// Whether a thread's items are groups, not the inner channels of one.
@@ -101,6 +100,13 @@ struct Operand {
     value: String,
 }
 
+/// A number of channels.
+#[derive(Debug, Serialize)]
+struct Count {
+    name: &'static str,
+    value: i64,
+}
+
 /// A program as statements.
 struct Chain {
     parameters: Vec<String>,
@@ -118,7 +124,7 @@ impl Parameters {
         let operands = [0, 1].map(|at| context.operand(at, &mut functions));
         let Problem { graph, op, shape, epilogue, .. } = problem;
         let (formula, pass) = ROLES[op.pass as usize];
-        let Axes { outer, groups, inner, .. } = epilogue.axes;
+        let Axes { groups, inner, .. } = epilogue.axes;
         let (extents, coordinates) = context.point();
         let chain = context.chain(epilogue, &mut functions);
         let stored = &epilogue.program.outputs;
@@ -148,11 +154,8 @@ impl Parameters {
             multiply_add: multiply_add(op.math),
             reversed: op.mode == ConvolutionMode::Convolution,
             spatial: context.spatial(),
-            outer,
-            groups,
-            inner,
-            c: *c,
-            k: *k,
+            channels: if inner == 1 { groups } else { inner },
+            counted: context.counted(),
             summed,
             meetings: volume(meetings),
             items_are_groups: inner == 1,
@@ -191,6 +194,24 @@ impl Context<'_> {
             .chain([convolution, behind])
             .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
             .collect()
+    }
+
+    /// The channels of groups, where an index counts along groups and channels.
+    fn counted(&self) -> Vec<Count> {
+        let Problem { operands, epilogue, shape, .. } = self.problem;
+        let counts = |fusion: &Fusion| {
+            let along = |source: &Source| match source {
+                Source::Coordinate(Some(axis)) => fusion.axes.of_tensor[*axis] == Axis::Channels,
+                _ => false,
+            };
+            fusion.program.sources.iter().any(along)
+        };
+        let named = |(name, value): (&'static str, i64)| {
+            let own = |fusion: &&Fusion| fusion.role.channels() == name;
+            let mut all = operands.iter().chain([epilogue]).filter(own);
+            all.any(counts).then_some(Count { name, value })
+        };
+        [("C", shape.c), ("K", shape.k)].into_iter().filter_map(named).collect()
     }
 
     /// Whether offsets and coordinates need more than 32 bits.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::access::PARAMETERS_MAX;
 use crate::engine::convolution::axes::{Axes, Role, Strides};
-use crate::engine::program::{GraphProgram, Source, ancestors};
+use crate::engine::program::{GraphProgram, Source, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Convolution, ConvolutionShape, Op, Operation};
@@ -70,7 +70,7 @@ impl<'a> Problem<'a> {
         let stored: Vec<usize> = (0..graph.tensors.len())
             .filter(|at| graph.is_written(*at) && !graph.tensors[*at].is_virtual)
             .collect();
-        check_results(graph, &prologues, &stored, result)?;
+        check_results(graph, &prologues, &stored, (result, "convolution"))?;
         let fusion = |tensor, role, operations: &BTreeSet<usize>, outputs: &[usize]| {
             let operations = operations.iter().map(|index| &graph.operations[*index]);
             let program = GraphProgram::of(graph, operations, outputs);
@@ -178,30 +178,4 @@ fn convolution(graph: CanonicalGraph<'_>) -> Result<(&Operation, &Convolution)> 
         }
     }
     found.ok_or_else(|| Error::not_supported("the graph has no convolution"))
-}
-
-/// Checks that what is stored has the result's dimensions and follows it.
-fn check_results(
-    graph: CanonicalGraph<'_>,
-    prologues: &[BTreeSet<usize>; 2],
-    stored: &[usize],
-    result: usize,
-) -> Result<()> {
-    for at in stored {
-        let (tensor, own) = (&graph.tensors[*at], &graph.tensors[result]);
-        let (name, dims) = (&tensor.name, &tensor.dims);
-        let writes = |index: &usize| graph.operations[*index].outputs.contains(&tensor.uid);
-        if prologues.iter().flatten().any(writes) {
-            return Err(Error::not_supported(format!(
-                "`{name}` is a result and an operand of the convolution is computed from it"
-            )));
-        }
-        if *dims != own.dims {
-            return Err(Error::not_supported(format!(
-                "`{name}` is {dims:?}, the convolution gives {:?}",
-                own.dims
-            )));
-        }
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use crate::engine::access::{PARAMETERS_MAX, volume};
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
 use crate::engine::gemm::window::Window;
-use crate::engine::program::{GraphProgram, Source, ancestors};
+use crate::engine::program::{GraphProgram, Source, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
@@ -156,7 +156,7 @@ impl<'a> Problem<'a> {
         });
         let reduced = reductions.iter().map(|(_, [operand, _])| *operand);
         let results = unique(stored.chain(reduced));
-        check_results(graph, &prologues, &results, c)?;
+        check_results(graph, &prologues, &results, (c, "GEMM"))?;
         let followers = ancestors(graph, &results);
         let program = |operations: &BTreeSet<usize>, outputs: &[usize]| {
             let operations = operations.iter().map(|index| &graph.operations[*index]);
@@ -330,32 +330,6 @@ fn dual_of(
         return Err(Error::not_supported("each GEMM of a dual GEMM has extents of its own"));
     }
     Ok(DualGemm { b: second.inputs[1] as usize, c: second.outputs[0] as usize })
-}
-
-/// Checks that what is stored or reduced has the GEMM's dimensions and follows it.
-fn check_results(
-    graph: CanonicalGraph<'_>,
-    operands: &[BTreeSet<usize>; 2],
-    results: &[usize],
-    c: usize,
-) -> Result<()> {
-    for at in results {
-        let (tensor, product) = (&graph.tensors[*at], &graph.tensors[c]);
-        let (name, dims) = (&tensor.name, &tensor.dims);
-        let writes = |index: &usize| graph.operations[*index].outputs.contains(&tensor.uid);
-        if operands.iter().flatten().any(writes) {
-            return Err(Error::not_supported(format!(
-                "`{name}` is a result and an operand of the GEMM is computed from it"
-            )));
-        }
-        if *dims != product.dims {
-            let expected = &product.dims;
-            return Err(Error::not_supported(format!(
-                "`{name}` is {dims:?}, the GEMM is {expected:?}"
-            )));
-        }
-    }
-    Ok(())
 }
 
 fn unique(tensors: impl Iterator<Item = usize>) -> Vec<usize> {

@@ -1,9 +1,9 @@
 //! Tuning of the configurations of a graph's parts.
 //!
-//! On a GPU configurations are timed; on the simulator a lower bound of their time is computed from
-//! counters. The best configuration of each part is recorded in a JSON file in the cache folder, by
-//! the part's canonical form, the GPU and Kiln's version. Later plans use it, except that records
-//! of counters are used on the simulator only.
+//! On a GPU configurations are timed; on the simulator their time is estimated from machine code
+//! and counters. The best configuration of each part is recorded in a JSON file in the cache
+//! folder, by the part's canonical form, the GPU and Kiln's version. Later plans use it, except
+//! that records of counters are used on the simulator only.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -187,7 +187,11 @@ impl Kiln {
             let counters = counters.as_ref().ok_or_else(|| {
                 Error::bad_param("tuning needs a GPU, or a simulated device that counts")
             })?;
-            us += least_us(counters, &machine, kernel.launch(), kernel.report().resources);
+            us += match kernel.clocks(self.device().target(), &machine, counters) {
+                Ok((_, estimate)) => estimate.us,
+                // Without machine code, what counters bound.
+                Err(_) => least_us(counters, &machine, kernel.launch(), kernel.report().resources),
+            };
         }
         Ok(us)
     }
