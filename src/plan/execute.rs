@@ -44,8 +44,8 @@ impl ExecutionPlan {
     /// tensor.
     ///
     /// A CUDA graph into which the stream is captured holds the kernels and the addresses, nothing
-    /// else: as long as it is replayed, the plan and the memory in the pack must be kept. A plan
-    /// that is dropped unloads its kernels.
+    /// else: as long as it is replayed, the plan, which keeps its kernels loaded, and the memory in
+    /// the pack must be kept.
     ///
     /// # Errors
     /// `BadParam` when the pack lacks a tensor or has one that is virtual or unknown, when a buffer
