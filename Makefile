@@ -12,10 +12,14 @@ GRAPHS_FROM ?= 1
 PLANS ?= 20000
 PLANS_FROM ?= 1
 TESTS ?=
+# What `make check-driver` runs: every family of engines, kinds of launches, CUDA graphs, faults.
+DRIVER_TESTS := cuda_graphs:: drivers:: background:: dynamic_rows:: replay_launches:: \
+	attention::decode gemm::mixed gemm::shapes pointwise:: reduction:: norm:: rnn_forward::networks \
+	$(addprefix case_runs::,attentions convolutions norms products recurrent_networks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors cases mutants spills test-remote test-driver worst settings random-graphs \
-	random-plans lint ci package readme bench \
+.PHONY: help setup demo test test-vectors cases mutants spills test-remote test-driver \
+	check-driver worst settings random-graphs random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
 	attention-campaign triton-kernels estimates-validate clean
@@ -51,6 +55,13 @@ test-driver: setup ## Run the integration tests as on a GPU: its driver is the s
 	$(CARGO) build -p kiln-sim-driver
 	LD_PRELOAD=$(CURDIR)/target/debug/libkiln_sim_driver.so CUDA_FORCE_PTX_JIT=1 KILN_DEVICE=cuda:0 \
 		$(CARGO) test --test it
+
+check-driver: setup ## Run two minutes of test-driver with benches/gpu/check.py (needs Python)
+	$(CARGO) build -p kiln-sim-driver
+	tests=$$(scripts/test-binary.sh --features remote) && \
+		LD_PRELOAD=$(CURDIR)/target/debug/libkiln_sim_driver.so CUDA_FORCE_PTX_JIT=1 KILN_DEVICE=cuda:0 \
+		KILN_CASE=edges OUT=target/check-driver \
+		benches/gpu/check.py --binary "$$tests" --timeout 600 $(DRIVER_TESTS)
 
 lint: ## Check formatting, clippy (and with it rust-version), features, documentation, dependencies
 	$(CARGO) fmt --all --check
@@ -91,7 +102,7 @@ random-plans: setup ## Plan PLANS (20000) random graphs for every target class: 
 	KILN_PLANS=$(PLANS) KILN_PLANS_FROM=$(PLANS_FROM) $(CARGO) test --test it -- \
 		--nocapture random_plans_never
 
-ci: lint test demo ## What .ci/run runs
+ci: lint test check-driver demo ## What .ci/run runs
 
 bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulator
 	$(CARGO) bench --bench host --bench pack
@@ -124,7 +135,7 @@ numba-tests: ## Run the tests of numba-cuda on the simulated GPU (TESTS=module, 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
 	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it -- golden case_runs
 
-expect: ## Compute anew what the simulator's instruction files must hold (needs Python)
+expect: ## Compute anew what the simulator's instruction files must hold
 	python3 sim/tests/ptx/expect
 
 torture: ## Kill, damage and starve the cache, with figures (TORTURE='--seconds 60 --seed 7')

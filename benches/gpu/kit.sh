@@ -12,13 +12,7 @@ esac
 cd "$(dirname "$0")/../.."
 kit=out/gpu
 cargo build --release --bin kiln --example bench_pointwise
-tests=$(cargo test --no-run --test it --message-format=json | python3 -c '
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("executable") and message["target"]["name"] == "it":
-        print(message["executable"])
-')
+tests=$(scripts/test-binary.sh)
 mkdir -p "$kit"
 target=${CARGO_TARGET_DIR:-$PWD/target}
 strip -o "$kit/kiln" "$target/release/kiln"

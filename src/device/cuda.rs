@@ -285,29 +285,9 @@ impl Driver for CudaDriver {
     }
 
     fn capture(&self, stream: u64) -> Option<u64> {
-        use sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
         self.primary.call("query a capture").ok()?;
-        let (mut status, mut id) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
-        let (graph, nodes, edges, count) =
-            (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the stream is alive; two pointers are valid for a write, the others may be null.
-        let asked = unsafe {
-            sys::cuStreamGetCaptureInfo_v3(
-                stream as _,
-                &mut status,
-                &mut id,
-                graph,
-                nodes,
-                edges,
-                count,
-            )
-        };
-        match asked.result() {
-            Ok(()) if status == CU_STREAM_CAPTURE_STATUS_NONE => None,
-            Ok(()) => Some(id),
-            // The default stream cannot be queried while another stream is being captured.
-            Err(_) => Some(u64::MAX),
-        }
+        // The default stream cannot be queried while another stream is being captured.
+        captured_by(stream).unwrap_or(Some(u64::MAX))
     }
 
     fn enter_background(&self) -> Result<()> {
@@ -422,6 +402,28 @@ impl Driver for CudaDriver {
     }
 }
 
+/// The capture that a stream takes part in, by its id.
+fn captured_by(stream: u64) -> Result<Option<u64>, DriverError> {
+    use sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
+    let (mut status, mut id) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
+    let (graph, nodes, edges, count) =
+        (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the stream is alive; two pointers are valid for a write, the others may be null.
+    let asked = unsafe {
+        sys::cuStreamGetCaptureInfo_v3(
+            stream as _,
+            &mut status,
+            &mut id,
+            graph,
+            nodes,
+            edges,
+            count,
+        )
+    };
+    asked.result()?;
+    Ok((status != CU_STREAM_CAPTURE_STATUS_NONE).then_some(id))
+}
+
 /// A loaded module, which retains its context.
 #[derive(Debug)]
 struct Module {
@@ -493,7 +495,10 @@ impl Launchable for CudaKernel {
             PARAM_END,
         ];
         let health = &self.loaded.primary.health;
-        health.launching(&self.name, stream);
+        match captured_by(stream) {
+            Ok(Some(capture)) => health.capturing(&self.name, capture),
+            _ => health.launching(&self.name, stream),
+        }
         trace!("launch {}", self.name);
         // SAFETY: the packed buffer matches the kernel's parameters, 8 bytes each; the driver
         // copies it, the configuration and the attribute before it returns. Addresses in it were

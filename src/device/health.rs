@@ -3,8 +3,12 @@
 //! A kernel that faults takes its context with it: the call that waits for it and every later call
 //! of the process return the same error, whatever they ask for. What is reported is that, with the
 //! kernels that may be at fault, instead of what was asked for.
+//!
+//! Launches into a stream that is being captured run later, when another library replays the CUDA
+//! graph, which it does not tell: of the last graphs, the kernels that they hold may always be at
+//! fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -17,6 +21,13 @@ use crate::error::{Error, Result};
 /// call that waits.
 const LAUNCHES: usize = 8;
 
+/// CUDA graphs that are remembered: a program replays few at a time, such as one for each batch
+/// size.
+const GRAPHS: usize = 4;
+
+/// Kernels of a CUDA graph that are remembered, the first ones: a fault's text must be readable.
+const GRAPH_KERNELS: usize = 32;
+
 /// The fault of a context.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
@@ -26,13 +37,16 @@ pub(super) struct Fault {
     kernels: Vec<Arc<str>>,
     /// Whether older ones were running too.
     more: bool,
+    /// CUDA graphs that may have been replayed, the last one first.
+    graphs: Vec<CapturedGraph>,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the device is lost: {}", self.code)?;
         match &self.kernels[..] {
-            [] => f.write_str(", no kernel of Kiln's was running")?,
+            [] if self.graphs.is_empty() => f.write_str(", no kernel of Kiln's was running")?,
+            [] => {}
             [kernel] => write!(f, " in `{kernel}`")?,
             [last, others @ ..] => {
                 write!(f, " in one of `{last}`")?;
@@ -43,6 +57,10 @@ impl fmt::Display for Fault {
         }
         if self.more {
             f.write_str(" or an earlier kernel")?;
+        }
+        for (at, graph) in self.graphs.iter().enumerate() {
+            let or = if at == 0 && self.kernels.is_empty() { "" } else { " or" };
+            write!(f, "{or} in a replay of {graph}")?;
         }
         Ok(())
     }
@@ -55,11 +73,47 @@ struct Launched {
     number: u64,
 }
 
+/// The kernels that a CUDA graph has captured.
+#[derive(Debug, Clone)]
+struct CapturedGraph {
+    /// The driver's id of the capture.
+    capture: u64,
+    /// In order; of the same kernel several times in a row, one.
+    kernels: Vec<Arc<str>>,
+    /// Whether it holds others after them.
+    more: bool,
+}
+
+impl CapturedGraph {
+    fn add(&mut self, kernel: &Arc<str>) {
+        if self.kernels.last() == Some(kernel) {
+            return;
+        }
+        match self.kernels.len() < GRAPH_KERNELS {
+            true => self.kernels.push(kernel.clone()),
+            false => self.more = true,
+        }
+    }
+}
+
+impl fmt::Display for CapturedGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the CUDA graph of ")?;
+        for (at, kernel) in self.kernels.iter().enumerate() {
+            write!(f, "{}`{kernel}`", if at == 0 { "" } else { ", " })?;
+        }
+        f.write_str(if self.more { " and others" } else { "" })
+    }
+}
+
 /// What is known of one context; shared by all that use it in this process.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     fault: OnceLock<Fault>,
     recent: Mutex<Recent>,
+    /// The last CUDA graphs that captured a kernel, the oldest first. They are not forgotten: when
+    /// their owners destroy them is not known.
+    graphs: Mutex<VecDeque<CapturedGraph>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +142,10 @@ impl Health {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn graphs(&self) -> MutexGuard<'_, VecDeque<CapturedGraph>> {
+        self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Remembers a launch, before it is made.
     pub(super) fn launching(&self, kernel: &Arc<str>, stream: u64) {
         let mut recent = self.recent();
@@ -98,6 +156,19 @@ impl Health {
         let at = launches.iter().position(Option::is_none).unwrap_or(0);
         launches[at..].rotate_left(1);
         launches[LAUNCHES - 1] = Some(Launched { kernel: kernel.clone(), stream, number });
+    }
+
+    /// Remembers a launch that a capture turns into a node of a CUDA graph.
+    pub(super) fn capturing(&self, kernel: &Arc<str>, capture: u64) {
+        let mut graphs = self.graphs();
+        if let Some(graph) = graphs.iter_mut().find(|graph| graph.capture == capture) {
+            return graph.add(kernel);
+        }
+        if graphs.len() == GRAPHS {
+            graphs.pop_front();
+        }
+        let kernels = vec![kernel.clone()];
+        graphs.push_back(CapturedGraph { capture, kernels, more: false });
     }
 
     /// The number of launches so far, to be given to [`Health::ended`].
@@ -148,7 +219,7 @@ impl Health {
 
     fn fault_now(&self, code: String, kernel: Option<&Arc<str>>) -> Fault {
         if let Some(kernel) = kernel {
-            return Fault { code, kernels: vec![kernel.clone()], more: false };
+            return Fault { code, kernels: vec![kernel.clone()], more: false, graphs: Vec::new() };
         }
         let recent = self.recent();
         let launches = recent.launches.iter().rev().flatten();
@@ -159,7 +230,8 @@ impl Health {
             }
         }
         let more = recent.count > LAUNCHES as u64 && recent.launches.iter().all(Option::is_some);
-        Fault { code, kernels, more }
+        let graphs = self.graphs().iter().rev().cloned().collect();
+        Fault { code, kernels, more, graphs }
     }
 
     fn error(&self, attempt: &str, code: &str) -> Error {
@@ -249,6 +321,32 @@ mod tests {
         let fault = health.fault_now("CODE".to_owned(), None);
         let text = "the device is lost: CODE in one of `c`, `b`, `a` or an earlier kernel";
         assert_eq!(fault.to_string(), text);
+    }
+
+    #[test]
+    fn kernels_of_cuda_graphs_are_remembered_in_order() {
+        let (health, [a, b, c]) = (Health::default(), kernels());
+        for kernel in [&a, &b, &b, &a] {
+            health.capturing(kernel, 7);
+        }
+        let said = || health.fault_now("CODE".to_owned(), None).to_string();
+        let graph = "in a replay of the CUDA graph of `a`, `b`, `a`";
+        assert_eq!(said(), format!("the device is lost: CODE {graph}"));
+        // What a wait ends is not what another library replays.
+        health.launching(&c, 1);
+        assert_eq!(said(), format!("the device is lost: CODE in `c` or {graph}"));
+        health.ended(1, health.launched());
+        health.capturing(&c, 8);
+        let other = "in a replay of the CUDA graph of `c`";
+        assert_eq!(said(), format!("the device is lost: CODE {other} or {graph}"));
+        for at in 0..GRAPH_KERNELS {
+            health.capturing([&a, &b][at % 2], 8);
+        }
+        assert!(said().contains(" and others or "), "{}", said());
+        for capture in 9..9 + GRAPHS as u64 {
+            health.capturing(&b, capture);
+        }
+        assert!(!said().contains("`a`"), "{}", said());
     }
 
     #[test]

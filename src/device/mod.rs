@@ -185,8 +185,8 @@ impl Device {
     }
 
     /// Wraps a foreign stream by its native handle (a `CUstream` on a GPU), for launching into
-    /// streams of another library or into one that is being captured into a CUDA graph. The stream
-    /// is not destroyed on drop.
+    /// streams of another library or into one that is being captured into a CUDA graph, which needs
+    /// the plan as long as it is replayed. The stream is not destroyed on drop.
     ///
     /// ```no_run
     /// # use kiln::device::Stream;

@@ -30,6 +30,7 @@ mod rnn;
 mod signature;
 mod splits;
 mod support;
+mod tile_order;
 mod tma;
 mod tunable;
 

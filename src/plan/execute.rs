@@ -43,6 +43,10 @@ impl ExecutionPlan {
     /// shape and equal strides and types; otherwise, no tensor that is written may overlap another
     /// tensor.
     ///
+    /// A CUDA graph into which the stream is captured holds the kernels and the addresses, nothing
+    /// else: as long as it is replayed, the plan, which keeps its kernels loaded, and the memory in
+    /// the pack must be kept.
+    ///
     /// # Errors
     /// `BadParam` when the pack lacks a tensor or has one that is virtual or unknown, when a buffer
     /// is too small, misaligned or on another device, when a tensor that is written overlaps

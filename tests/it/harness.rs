@@ -301,6 +301,15 @@ impl Bound {
         let at = self.buffers[&other.uid].address() + Layout::of(other).start as u64;
         place(&mut self.pack, tensor.uid, at, tensor.span_bytes().expect("spans are small"));
     }
+
+    /// What the outputs hold now.
+    pub fn outputs(&self, graph: &OperationGraph) -> Result<Values> {
+        let read = |tensor: &TensorDesc| {
+            let bytes = self.buffers[&tensor.uid].to_vec()?;
+            Ok((tensor.uid, Layout::of(tensor).decode(tensor, bytes)))
+        };
+        graph.outputs().map(read).collect()
+    }
 }
 
 /// Places a tensor at an address.
@@ -340,11 +349,7 @@ pub fn run_bound(kiln: &Kiln, plan: &ExecutionPlan, bound: &Bound) -> Result<Val
     let workspace = kiln.device().upload(&vec![POISON; plan.workspace_bytes() as usize])?;
     plan.execute(&stream, &bound.pack.clone().with_workspace(&workspace))?;
     stream.synchronize()?;
-    let read = |tensor: &TensorDesc| {
-        let bytes = bound.buffers[&tensor.uid].to_vec()?;
-        Ok((tensor.uid, Layout::of(tensor).decode(tensor, bytes)))
-    };
-    graph.outputs().map(read).collect()
+    bound.outputs(graph)
 }
 
 /// Runs a graph at the given or the heuristic setting.

@@ -17,6 +17,7 @@ mod cli_help;
 mod columns;
 mod convolution;
 mod convolution_data;
+mod cuda_graphs;
 mod dependencies;
 mod deploy;
 mod docs;

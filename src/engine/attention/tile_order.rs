@@ -5,11 +5,9 @@ use kiln_sass::{Stream, TileOrder};
 use crate::engine::access::ceil_div;
 use crate::engine::attention::parameters::raster_pairs;
 use crate::engine::attention::problem::Problem;
+use crate::engine::tile_order::{STEPS_MAX, grouped};
 use crate::graph::AttentionShape;
 use crate::target::Target;
-
-/// Steps of all tiles up to which their reads are listed.
-const STEPS_MAX: i64 = 1 << 22;
 
 /// The order of tiles of `cta_q` rows and `cta_k` keys as `attention/rasterize.cuh` has it, with
 /// heads packed into them or not; `None` if data decides which keys they read, or there are too
@@ -33,12 +31,10 @@ pub(super) fn tile_order(
     }
     let bytes = |slot: &str, elements: i64| problem.tensor(slot).dtype.bytes() as i64 * elements;
     let bytes = u32::try_from(cta_k * (bytes("k", depth) + bytes("v", width))).ok()?;
-    let group_max = raster_pairs(problem, target, packs);
+    let group = raster_pairs(problem, target, packs);
     let is_descending = problem.op.band.right.is_some();
     let stream = |at: i64| {
-        let first = at / (group_max * tiles) * group_max;
-        let (group, inside) = (group_max.min(pairs - first), at - first * tiles);
-        let (pair, place) = (first + inside % group, inside / group);
+        let [pair, place] = grouped(group, [pairs, tiles], at);
         let tile = if is_descending { tiles - 1 - place } else { place };
         let rows = [tile * cta_q, ((tile + 1) * cta_q).min(queries * pack) - 1];
         let [begin, end] = problem.steps(rows.map(|row| row / pack), cta_k);

@@ -3,6 +3,7 @@
 use crate::engine::Knob;
 use crate::engine::access::ceil_div;
 use crate::engine::gemm::problem::Problem;
+use crate::engine::tile_order::grouped;
 
 /// Rows (or columns) of tiles per group: a square of concurrent tiles loads the fewest rows of A
 /// and columns of B.
@@ -39,9 +40,7 @@ impl Rasterization {
     /// The row and column of a tile in the order of kernels (`gemm/rasterize.cuh`).
     pub(super) fn tile(self, [rows, columns]: [i64; 2], at: i64) -> [i64; 2] {
         let [lines, places] = if self.columns { [columns, rows] } else { [rows, columns] };
-        let first = at / (self.group * places) * self.group;
-        let (group, inside) = (self.group.min(lines - first), at % (self.group * places));
-        let (line, place) = (first + inside % group, inside / group);
+        let [line, place] = grouped(self.group, [lines, places], at);
         if self.columns { [place, line] } else { [line, place] }
     }
 

@@ -5,9 +5,7 @@ use kiln_sass::{Stream, TileOrder};
 use crate::engine::access::ceil_div;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::Tiling;
-
-/// K steps of all tiles up to which their reads are listed.
-const STEPS_MAX: i64 = 1 << 22;
+use crate::engine::tile_order::STEPS_MAX;
 
 impl Tiling {
     /// The order of tiles as `gemm/rasterize.cuh` has it, of clusters of so many blocks; `None` if

@@ -1,0 +1,78 @@
+//! Plans that a CUDA graph captures and another library replays: what they compute, and what is
+//! said of a kernel that faults in a replay.
+
+#![expect(unsafe_code, reason = "the stream that is captured is another library's")]
+
+use std::process::Command;
+
+use cudarc::driver::{CudaContext, sys};
+use kiln::graph::{Matmul, Reduction, ReductionOp};
+use kiln::{DType, OperationGraph};
+
+use crate::harness::{self, Layout, Values};
+
+/// A GEMM, and a reduction of what it reads: two kernels.
+fn graph() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let a = graph.input("a", &[48, 40], DType::F32);
+    let b = graph.input("b", &[40, 32], DType::F32);
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::F32);
+    let sum = graph.reduction(Reduction::new(ReductionOp::Add), a, &[48, 1]).unwrap();
+    graph.output(sum, "sum", DType::F32);
+    graph.build().unwrap()
+}
+
+fn inputs(graph: &OperationGraph, seed: u64) -> Values {
+    graph.inputs().map(|of| (of.uid, harness::fill(of, seed, 1.0))).collect()
+}
+
+#[test]
+fn a_replay_computes_what_inputs_hold_then() {
+    let kiln = harness::kiln();
+    if kiln.device().kind() != "cuda" {
+        eprintln!("skipped: no CUDA graphs without a CUDA driver");
+        return;
+    }
+    let graph = graph();
+    let plan = kiln.plan(&graph).unwrap();
+    let first = inputs(&graph, 3);
+    let bound = harness::bind(kiln, &graph, &first).unwrap();
+    let workspace = kiln.device().alloc(plan.workspace_bytes()).unwrap();
+    let pack = bound.pack.clone().with_workspace(&workspace);
+    let others = CudaContext::new(0).unwrap().new_stream().unwrap();
+    others.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    // SAFETY: `others` outlives it.
+    let stream = unsafe { kiln.device().external_stream(others.cu_stream() as u64) };
+    plan.execute(&stream, &pack).unwrap();
+    let replayed = others.end_capture(sys::CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    for seed in [3, 8] {
+        let inputs = inputs(&graph, seed);
+        for tensor in graph.inputs() {
+            let bytes = Layout::of(tensor).encode(tensor, &inputs[&tensor.uid]);
+            bound.buffers[&tensor.uid].write(0, &bytes).unwrap();
+        }
+        let launched = replayed.launch();
+        stream.synchronize().unwrap();
+        launched.unwrap();
+        let actual = bound.outputs(&graph).unwrap();
+        harness::compare(&graph, &inputs, &actual, &format!("a replay, seed {seed}"));
+    }
+}
+
+#[test]
+fn a_fault_in_a_replay_names_the_kernels_of_the_graph() {
+    let Some(driver) = harness::simulated_driver() else { return };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "cuda_graphs::a_replay_computes_what_inputs_hold_then"]);
+    command.env("LD_PRELOAD", driver).env("CUDA_FORCE_PTX_JIT", "1").env("KILN_DEVICE", "cuda:0");
+    let output = command.env("KILN_SIM_FAULT", "reduction").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Of what Kiln launched itself, nothing was running.
+    let said = "the device is lost: CUDA_ERROR_ILLEGAL_ADDRESS in a replay of the CUDA graph of ";
+    let (_, kernels) = text.split_once(said).unwrap_or_else(|| panic!("{text}"));
+    let line = kernels.lines().next().unwrap();
+    let kernels: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+    let [gemm, reduction] = kernels[..] else { panic!("{line}") };
+    assert!(gemm.contains("gemm") && reduction.contains("reduction"), "{line}");
+}
