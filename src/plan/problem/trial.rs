@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use kiln_machine::Machine;
 
-use crate::compile::Resources;
 #[cfg(feature = "sim")]
-use crate::device::Estimate;
-use crate::device::{Buffer, Counters, Device, Launch};
+use crate::compile::Resources;
+use crate::device::{Buffer, Counters, Device};
+#[cfg(feature = "sim")]
+use crate::device::{Estimate, Launch};
 use crate::error::{Error, Result};
 use crate::frontend::Values;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::recipe::PlannedKernel;
 use crate::plan::variant_pack::VariantPack;
+use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// Result of an execution.
@@ -76,25 +79,29 @@ pub fn estimate(
     Estimate::of(counters, machine, u64::from(launch.grid), launch.threads, taken)
 }
 
-/// [`estimate`] in microseconds; 0 if nothing was counted.
+/// The microseconds that a kernel's launch takes on a machine, from its machine code and its
+/// counters on a device of `target`; without machine code what [`estimate`] bounds.
 #[cfg(feature = "sim")]
-pub(in crate::plan) fn least_us(
+pub(in crate::plan) fn estimated_us(
+    kernel: &PlannedKernel,
     counters: &Counters,
+    target: &Target,
     machine: &Machine,
-    launch: Launch,
-    resources: Resources,
 ) -> f64 {
-    let estimate = estimate(counters, machine, launch, resources);
-    estimate.binds().map_or(0.0, |bound| bound.us)
+    let bound = || {
+        let least = estimate(counters, machine, kernel.launch(), kernel.report().resources);
+        least.binds().map_or(0.0, |bound| bound.us)
+    };
+    kernel.clocks(target, machine, counters).map_or_else(|_| bound(), |(_, of)| of.us)
 }
 
 /// Without the simulated device there are no counters.
 #[cfg(not(feature = "sim"))]
-pub(in crate::plan) fn least_us(
+pub(in crate::plan) fn estimated_us(
+    _kernel: &PlannedKernel,
     counters: &Counters,
+    _target: &Target,
     _machine: &Machine,
-    _launch: Launch,
-    _resources: Resources,
 ) -> f64 {
     match *counters {}
 }

@@ -17,7 +17,7 @@ use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::deploy::warm::Job;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::problem::trial::least_us;
+use crate::plan::problem::trial::estimated_us;
 use crate::plan::recipe::PlannedKernel;
 use crate::plan::tuning::winners::{Measurement, SettingRecord, Tried};
 use crate::plan::variant_pack::VariantPack;
@@ -187,11 +187,7 @@ impl Kiln {
             let counters = counters.as_ref().ok_or_else(|| {
                 Error::bad_param("tuning needs a GPU, or a simulated device that counts")
             })?;
-            us += match kernel.clocks(self.device().target(), &machine, counters) {
-                Ok((_, estimate)) => estimate.us,
-                // Without machine code, what counters bound.
-                Err(_) => least_us(counters, &machine, kernel.launch(), kernel.report().resources),
-            };
+            us += estimated_us(kernel, counters, self.device().target(), &machine);
         }
         Ok(us)
     }
