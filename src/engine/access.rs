@@ -31,6 +31,12 @@ pub(super) fn volume(extents: &[i64]) -> i64 {
     }
 }
 
+/// Elements from a tensor's first to its last in memory; `i64::MAX` where it spans more.
+pub(super) fn span_elements(tensor: &TensorDesc) -> i64 {
+    let elements = tensor.span_bytes().unwrap_or(u64::MAX) / tensor.dtype.bytes() as u64;
+    i64::try_from(elements).unwrap_or(i64::MAX)
+}
+
 pub(super) fn ceil_div(count: i64, size: i64) -> i64 {
     count / size + i64::from(count % size != 0)
 }

@@ -94,6 +94,15 @@ pub struct ConvolutionShape {
     pub response: Vec<i64>,
 }
 
+impl ConvolutionShape {
+    /// The dimensions of the response, with groups as a dimension of their own or not.
+    fn response_dims(&self, group_axis: bool) -> Vec<i64> {
+        let ConvolutionShape { n, groups, k, response, .. } = self;
+        let channels = if group_axis { vec![*groups, *k] } else { vec![groups * k] };
+        [&[*n], &channels[..], response].concat()
+    }
+}
+
 impl ConvolutionPass {
     /// All passes.
     pub const ALL: [ConvolutionPass; 3] =
@@ -230,11 +239,7 @@ impl Convolution {
     pub(crate) fn shape(&self, tensors: [&TensorDesc; 3]) -> Result<ConvolutionShape> {
         let shape = self.shape_without_response([tensors[0], tensors[1]], tensors)?;
         let [image, _, response] = tensors;
-        let channels = match self.has_group_axis(image) {
-            true => vec![shape.groups, shape.k],
-            false => vec![shape.groups * shape.k],
-        };
-        let expected = [vec![shape.n], channels, shape.response.clone()].concat();
+        let expected = shape.response_dims(self.has_group_axis(image));
         match response.dims == expected {
             true => Ok(shape),
             false => self.fail(tensors, format_args!("the response should be {expected:?}")),
@@ -357,11 +362,7 @@ impl Semantics for Convolution {
         let [x, w] = [inputs[0], inputs[1]];
         // The filter stands in for the response, which has the same rank.
         let shape = self.shape_without_response([x, w], [x, w, w])?;
-        let channels = match self.has_group_axis(x) {
-            true => vec![shape.groups, shape.k],
-            false => vec![shape.groups * shape.k],
-        };
-        Ok(Some(vec![[vec![shape.n], channels, shape.response].concat()]))
+        Ok(Some(vec![shape.response_dims(self.has_group_axis(x))]))
     }
 
     fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::access::PARAMETERS_MAX;
+use crate::engine::access::{PARAMETERS_MAX, span_elements};
 use crate::engine::convolution::axes::{Axes, Role, Strides};
 use crate::engine::program::{GraphProgram, Source, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, Convolution, ConvolutionShape, Op, Operation};
+use crate::graph::{CanonicalGraph, Convolution, ConvolutionPass, ConvolutionShape, Op, Operation};
 
 /// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
@@ -134,12 +134,8 @@ impl<'a> Problem<'a> {
     /// The largest element offset of any tensor.
     pub(super) fn offset_max(&self) -> i64 {
         let stored = |at: &usize| !self.graph.tensors[*at].by_value;
-        let reach = |at: usize| {
-            let tensor = &self.graph.tensors[at];
-            let bytes = tensor.span_bytes().unwrap_or(u64::MAX);
-            i64::try_from(bytes / tensor.dtype.bytes() as u64).unwrap_or(i64::MAX)
-        };
-        self.passed().into_iter().filter(stored).map(reach).max().unwrap_or(0)
+        let span = |at: usize| span_elements(&self.graph.tensors[at]);
+        self.passed().into_iter().filter(stored).map(span).max().unwrap_or(0)
     }
 
     /// Multiply-adds, those in the padding too.
@@ -153,12 +149,11 @@ impl<'a> Problem<'a> {
 
 /// The roles of the two operands and the result.
 fn roles_of(op: &Convolution) -> [Role; 3] {
-    let [image, filter, response] = op.pass.roles([0, 1], 2);
-    let mut roles = [Role::Image; 3];
-    roles[image] = Role::Image;
-    roles[filter] = Role::Filter;
-    roles[response] = Role::Response;
-    roles
+    match op.pass {
+        ConvolutionPass::Forward => [Role::Image, Role::Filter, Role::Response],
+        ConvolutionPass::BackwardData => [Role::Filter, Role::Response, Role::Image],
+        ConvolutionPass::BackwardFilter => [Role::Image, Role::Response, Role::Filter],
+    }
 }
 
 /// The one convolution of the graph, all else of which is pointwise.

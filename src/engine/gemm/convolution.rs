@@ -9,9 +9,12 @@
 //! Where every tensor steps evenly over rows or K, as over the pixels of a filter of one tap, there
 //! is no window, and the GEMM is one like any other.
 
+use crate::engine::access::volume;
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::EpilogueReduction;
-use crate::engine::gemm::problem::{Fusion, Layout, Operand, Problem, k_major, writes_columns};
+use crate::engine::gemm::problem::{
+    Fusion, Layout, Operand, Problem, check_multiplications, k_major, writes_columns,
+};
 use crate::engine::gemm::window::{Along, Counted, Reach, Window};
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
@@ -21,9 +24,8 @@ use crate::graph::{
 
 /// A convolution's tensors as matrices.
 struct Matrices {
-    /// Windows of A and of B, and whether they are the convolution's operands in turn.
+    /// Windows of A and of B.
     windows: [Window; 2],
-    in_turn: bool,
     /// The dimensions of the result that make up rows and columns, the innermost last.
     rows: Vec<usize>,
     columns: Vec<usize>,
@@ -41,15 +43,11 @@ impl<'a> Layout<'a> {
         let shape = op.shape(roles)?;
         let matrices = Matrices::of(op, &shape, op.has_group_axis(roles[0]))?;
         let extent = |axes: &[usize]| {
-            let extents = axes.iter().map(|axis| graph.tensors[c].dims[*axis]);
-            extents.fold(1, i64::saturating_mul)
+            volume(&axes.iter().map(|axis| graph.tensors[c].dims[*axis]).collect::<Vec<_>>())
         };
         let (m, n) = (extent(&matrices.rows), extent(&matrices.columns));
         let k = matrices.windows[0].k();
-        let volume = i128::from(m.max(1)) * i128::from(n.max(1));
-        if volume.checked_mul(i128::from(k.max(1))).is_none_or(|volume| volume > 1 << 62) {
-            return Err(Error::not_supported("the GEMM has more than 2^62 multiplications"));
-        }
+        check_multiplications([m, n, k])?;
         let reduced: Vec<usize> = reductions.iter().map(|(_, [_, result])| *result).collect();
         let counts = |axis: &usize| graph.tensors[c].dims[*axis] != 1;
         let [rows, columns] = [matrices.rows, matrices.columns]
@@ -57,13 +55,16 @@ impl<'a> Layout<'a> {
         let axes = Axes { batches: Vec::new(), rows, columns };
         let mut epilogue = Fusion { axes, program: epilogue, reduced };
         check_even(graph, &epilogue, c)?;
-        let own = if matrices.in_turn { [first, second] } else { [second, first] };
-        let [program_a, program_b] = programs;
-        let [program_a, program_b] =
-            if matrices.in_turn { [program_a, program_b] } else { [program_b, program_a] };
+        let [program_first, program_second] = programs;
+        let mut own = [(first, program_first), (second, program_second)];
+        // A gradient has the convolution's second operand for its A.
+        if op.pass != ConvolutionPass::Forward {
+            own.reverse();
+        }
+        let [own_a, own_b] = own;
         let [window_a, window_b] = matrices.windows;
-        let a = operand(graph, own[0], (window_a, program_a), m)?;
-        let b = operand(graph, own[1], (window_b, program_b), n)?;
+        let a = operand(graph, own_a, window_a, m)?;
+        let b = operand(graph, own_b, window_b, n)?;
         let transposed = writes_columns(graph, &epilogue);
         if transposed {
             let Axes { rows, columns, .. } = &mut epilogue.axes;
@@ -107,7 +108,6 @@ impl Matrices {
             )));
         }
         let spatial = image.len();
-        let joined = |outer: &[i64], inner: &[i64], last: &[i64]| [outer, inner, last].concat();
         // From a response and a tap to the element of the image.
         let image_of = |response: fn(usize) -> Along, tap: fn(usize) -> Along, at: usize| {
             let dilation = op.window.dilations[at];
@@ -145,11 +145,11 @@ impl Matrices {
             |k: Reach, c: Reach, spatial: Vec<Reach>| [group.clone(), vec![k, c], spatial].concat();
         let channels = if group_axis { 2 } else { 1 };
         let pixels = (channels + 1)..(channels + 1 + spatial);
-        let (windows, in_turn) = match op.pass {
+        let windows = match op.pass {
             ConvolutionPass::Forward => {
-                let ks = joined(&[], filter, &[*c]);
+                let ks = [filter, &[*c][..]].concat();
                 let x = Window::new(
-                    joined(&[*n], response, &[]),
+                    [&[*n], &response[..]].concat(),
                     ks.clone(),
                     images(
                         Reach::counted(Along::Row(0), *n),
@@ -166,12 +166,12 @@ impl Matrices {
                         counted(k_of, filter),
                     ),
                 );
-                ([x, w], true)
+                [x, w]
             }
             ConvolutionPass::BackwardData => {
-                let ks = joined(&[], filter, &[*k]);
+                let ks = [filter, &[*k][..]].concat();
                 let dy = Window::new(
-                    joined(&[*n], image, &[]),
+                    [&[*n], &image[..]].concat(),
                     ks.clone(),
                     images(
                         Reach::counted(Along::Row(0), *n),
@@ -188,10 +188,10 @@ impl Matrices {
                         counted(k_of, filter),
                     ),
                 );
-                ([dy, w], false)
+                [dy, w]
             }
             ConvolutionPass::BackwardFilter => {
-                let ks = joined(&[*n], response, &[]);
+                let ks = [&[*n], &response[..]].concat();
                 let dy = Window::new(
                     vec![*k],
                     ks.clone(),
@@ -202,7 +202,7 @@ impl Matrices {
                     ),
                 );
                 let x = Window::new(
-                    joined(&[], filter, &[*c]),
+                    [filter, &[*c][..]].concat(),
                     ks,
                     images(
                         Reach::counted(Along::K(0), *n),
@@ -210,7 +210,7 @@ impl Matrices {
                         (0..spatial).map(|at| image_of(inner_k, row_of, at)).collect(),
                     ),
                 );
-                ([dy, x], false)
+                [dy, x]
             }
         };
         let (rows, columns) = match op.pass {
@@ -219,7 +219,7 @@ impl Matrices {
             }
             _ => ([0].into_iter().chain(pixels).collect(), vec![channels]),
         };
-        Ok(Matrices { windows, in_turn, rows, columns })
+        Ok(Matrices { windows, rows, columns })
     }
 }
 
@@ -256,8 +256,8 @@ fn stored(graph: CanonicalGraph<'_>, tensors: impl Iterator<Item = usize>) -> Ve
 /// An operand; without its window where every tensor steps over rows and K evenly.
 fn operand(
     graph: CanonicalGraph<'_>,
-    tensor: usize,
-    (window, program): (Window, GraphProgram),
+    (tensor, program): (usize, GraphProgram),
+    window: Window,
     extent: i64,
 ) -> Result<Operand> {
     let mut prologue = Fusion { axes: Axes::default(), program, reduced: Vec::new() };

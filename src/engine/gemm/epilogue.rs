@@ -78,7 +78,7 @@ impl Context<'_> {
         let Problem { epilogue, m, n, .. } = self.problem;
         Matrix {
             fusion: epilogue,
-            window: None,
+            placed: false,
             extents: [*m, *n],
             along_columns: true,
             vector,

@@ -7,7 +7,6 @@ use crate::engine::access::access_bytes;
 use crate::engine::gemm::axes::{Term, View, offset, stride};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::problem::{Fusion, Problem};
-use crate::engine::gemm::window::Window;
 use crate::engine::signature::ctype;
 use crate::tensor::TensorDesc;
 
@@ -58,8 +57,8 @@ pub(super) struct Store {
 /// How vectors of the tensors of a prologue or an epilogue are moved.
 pub(super) struct Matrix<'a> {
     pub(super) fusion: &'a Fusion,
-    /// Where rows and columns meet, if not where their steps lead.
-    pub(super) window: Option<&'a Window>,
+    /// Whether rows and columns meet by a window, not where their steps lead.
+    pub(super) placed: bool,
     /// Rows and columns.
     pub(super) extents: [i64; 2],
     /// Along columns, else along rows.
@@ -83,7 +82,7 @@ impl Context<'_> {
     pub(super) fn layout(&self, at: usize, of: &Matrix<'_>) -> Layout {
         let Matrix { extents, along_columns, vector, is_m, .. } = *of;
         let view = self.view(at, of);
-        if of.window.is_some() {
+        if of.placed {
             return self.placed(at, (inner(&view, along_columns), vector));
         }
         let rows = (is_m && self.tiling.dynamic_m).then_some(self.problem.m);

@@ -89,7 +89,7 @@ impl Context<'_> {
         let OperandTile { dtype, layout, vector, staged, transposed } = tile;
         let matrix = Matrix {
             fusion: &of.prologue,
-            window: of.window.as_ref(),
+            placed: of.window.is_some(),
             extents: [of.extent, self.problem.k],
             along_columns: of.k_major,
             vector,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::access::{PARAMETERS_MAX, volume};
+use crate::engine::access::{PARAMETERS_MAX, span_elements, volume};
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
 use crate::engine::gemm::window::Window;
@@ -254,11 +254,7 @@ impl<'a> Problem<'a> {
             let outer = batches.map(|(stride, extent)| stride.saturating_mul(*extent));
             inner.into_iter().chain(outer).fold(0, i64::saturating_add)
         };
-        let span = |at: usize| {
-            let tensor = &self.graph.tensors[at];
-            let elements = tensor.span_bytes().unwrap_or(u64::MAX) / tensor.dtype.bytes() as u64;
-            i64::try_from(elements).unwrap_or(i64::MAX)
-        };
+        let span = |at: usize| span_elements(&self.graph.tensors[at]);
         let windows = [&self.a, &self.b].into_iter().filter_map(|operand| {
             let spans = operand.prologue.inputs().map(span).max().unwrap_or(0);
             operand.window.as_ref().map(|window| spans.max(window.reach_max()))
@@ -397,13 +393,7 @@ impl<'a> Layout<'a> {
             .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes));
         let extent = |axes: &Vec<usize>| axes.iter().map(|axis| dims(tensors[2])[*axis]).product();
         let batches: Vec<i64> = epilogue.axes.batches.iter().map(extent).collect();
-        let extents = batches.iter().chain([&m, &n, &k]);
-        let volume = extents
-            .map(|extent| i128::from((*extent).max(1)))
-            .try_fold(1_i128, |product, extent| product.checked_mul(extent));
-        if volume.is_none_or(|volume| volume > 1 << 62) {
-            return Err(Error::not_supported("the GEMM has more than 2^62 multiplications"));
-        }
+        check_multiplications(batches.iter().copied().chain([m, n, k]))?;
         let operand = |tensor: usize, extent: i64, prologue: Fusion| {
             let k_major = k_major(graph, &prologue);
             Operand { tensor, extent, prologue, k_major, window: None }
@@ -423,6 +413,21 @@ impl<'a> Layout<'a> {
             epilogue,
             overrides,
         })
+    }
+}
+
+/// Checks that a GEMM of these extents has no more multiplications than can be counted.
+///
+/// # Errors
+/// `NotSupported` where it has more than 2^62.
+pub(super) fn check_multiplications(extents: impl IntoIterator<Item = i64>) -> Result<()> {
+    let volume = extents
+        .into_iter()
+        .map(|extent| i128::from(extent.max(1)))
+        .try_fold(1_i128, |product, extent| product.checked_mul(extent));
+    match volume.is_some_and(|volume| volume <= 1 << 62) {
+        true => Ok(()),
+        false => Err(Error::not_supported("the GEMM has more than 2^62 multiplications")),
     }
 }
 

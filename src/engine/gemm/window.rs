@@ -67,12 +67,14 @@ impl Reach {
 impl Window {
     /// A window with these coordinates of rows and of K; those of extent 1 move nothing.
     pub(super) fn new(rows: Vec<i64>, ks: Vec<i64>, dims: Vec<Reach>) -> Window {
-        let mut window = Window { rows, ks, dims };
-        let mut dims = std::mem::take(&mut window.dims);
-        for reach in &mut dims {
-            reach.terms.retain(|(along, _)| window.extent(*along) != 1);
-        }
-        Window { dims, ..window }
+        let mut window = Window { rows, ks, dims: Vec::new() };
+        let moving = |reach: Reach| {
+            let terms = reach.terms.into_iter().filter(|(along, _)| window.extent(*along) != 1);
+            Reach { terms: terms.collect(), ..reach }
+        };
+        let dims = dims.into_iter().map(moving).collect();
+        window.dims = dims;
+        window
     }
 
     /// Elements of K.
