@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
 use crate::graph::operation::{Op, Operation};
-use crate::graph::{Matmul, OperationGraph, Reduction};
+use crate::graph::{Matmul, OperationGraph, Reduction, Reshape};
 use crate::tensor::TensorDesc;
 
 /// Collects tensors and operations of a graph; tensors are identified by uid.
@@ -65,25 +65,38 @@ impl GraphBuilder {
     /// # Errors
     /// As [`GraphBuilder::pointwise`].
     pub fn reduction(&mut self, op: Reduction, x: i64, dims: &[i64]) -> Result<i64> {
-        let op = Op::Reduction(op);
-        let dtype = math(&op, &self.operands(&op, &[x])?);
+        self.with_dims(Op::Reduction(op), x, dims)
+    }
+
+    /// Adds a reshape of `x` to `dims`, with a virtual result.
+    ///
+    /// # Errors
+    /// As [`GraphBuilder::pointwise`].
+    pub fn reshape(&mut self, x: i64, dims: &[i64]) -> Result<i64> {
+        self.with_dims(Op::Reshape(Reshape), x, dims)
+    }
+
+    /// Adds an operation on `x` whose virtual result has these dimensions.
+    fn with_dims(&mut self, op: Op, x: i64, dims: &[i64]) -> Result<i64> {
+        let dtype = result_type(&op, &self.operands(&op, &[x])?);
         let uid = self.intermediate(dims, dtype);
         self.operation_into(op, &[x], &[uid]);
         Ok(uid)
     }
 
     /// Adds an operation; `inputs` are in the order of its [slots](Op::slots). The results are
-    /// virtual tensors: packed, unnamed, in the math precision.
+    /// virtual tensors: packed, unnamed, in the math precision; those of an operation that only
+    /// moves elements in the type of its operands.
     ///
     /// # Errors
     /// `BadParam` when an operand is unknown, the shapes are incompatible, or the operation is a
-    /// reduction, whose result shape cannot be inferred.
+    /// reduction or a reshape, whose result shape cannot be inferred.
     pub fn operation(&mut self, op: Op, inputs: &[i64]) -> Result<Vec<i64>> {
         let operands = self.operands(&op, inputs)?;
         let results = op.infer(&operands)?.ok_or_else(|| {
             Error::bad_param(format!("{op}: the dimensions of the result must be given"))
         })?;
-        let dtype = math(&op, &operands);
+        let dtype = result_type(&op, &operands);
         let uids: Vec<i64> = results.iter().map(|dims| self.intermediate(dims, dtype)).collect();
         self.operation_into(op, inputs, &uids);
         Ok(uids)
@@ -158,8 +171,8 @@ impl GraphBuilder {
     }
 }
 
-/// Returns the type in which the operation computes.
-fn math(op: &Op, operands: &[&TensorDesc]) -> DType {
+/// The type of the operation's intermediate results.
+fn result_type(op: &Op, operands: &[&TensorDesc]) -> DType {
     let dtypes: Vec<DType> = operands.iter().map(|operand| operand.dtype).collect();
-    op.clone().resolved(&dtypes).math()
+    op.clone().resolved(&dtypes).result_type(&dtypes)
 }

@@ -9,13 +9,14 @@
 //! but different shapes share one operation order and can be served by one dynamic-shape kernel.
 
 use std::cell::LazyCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use blake3::Hasher;
 
 use crate::expr::Identifiers;
 use crate::graph::find::find;
 use crate::graph::operation::{Operation, writes};
+use crate::graph::views::{Place, Resolved, resolve};
 use crate::tensor::TensorDesc;
 
 /// Digest of a canonical graph.
@@ -28,11 +29,19 @@ pub struct CanonicalGraph<'a> {
     pub tensors: &'a [TensorDesc],
     /// Operations on those uids, in canonical order.
     pub operations: &'a [Operation],
-    /// The original uid of each tensor.
+    /// The uid of the tensor of the graph in whose memory each tensor lies: its own, or where an
+    /// operation that moves elements is expressed by strides, the one that these are of.
     pub uids: &'a [i64],
+    /// Where in that memory each tensor begins, in elements.
+    pub offsets: &'a [i64],
 }
 
 impl CanonicalGraph<'_> {
+    /// Where in the memory of `uids` the tensor at index `at` begins.
+    pub(crate) fn offset_bytes(&self, at: usize) -> u64 {
+        self.offsets[at] as u64 * self.tensors[at].dtype.bytes() as u64
+    }
+
     /// Returns whether an operation writes the tensor at index `at`.
     pub(crate) fn is_written(&self, at: usize) -> bool {
         writes(self.operations, at as i64)
@@ -44,6 +53,7 @@ pub(super) struct Canonical {
     pub(super) tensors: Vec<TensorDesc>,
     pub(super) operations: Vec<Operation>,
     pub(super) uids: Vec<i64>,
+    pub(super) offsets: Vec<i64>,
     pub(super) form_digest: GraphDigest,
     pub(super) digest: GraphDigest,
 }
@@ -51,8 +61,47 @@ pub(super) struct Canonical {
 type Colour = [u8; 32];
 
 /// Computes the canonical form of a valid graph; `tensors` is sorted by uid, `operations` is in
-/// topological order.
+/// topological order. Operations that move elements are left where strides cannot express them.
 pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Canonical {
+    match resolve(tensors, operations) {
+        Ok(Some(resolved)) => {
+            let Resolved { tensors: seen, operations: left, places } = resolved;
+            let canonical = canonical_of(&seen, &left, &places);
+            canonical.with_moves(tensors, operations)
+        }
+        _ => canonical_of(tensors, operations, &BTreeMap::new()),
+    }
+}
+
+impl Canonical {
+    /// With digests that know the operations of the graph itself.
+    fn with_moves(mut self, tensors: &[TensorDesc], operations: &[Operation]) -> Canonical {
+        let text = |operation: &Operation, show: &dyn Fn(&TensorDesc) -> String| {
+            let uids = operation.inputs.iter().chain(&operation.outputs);
+            let shown = uids.filter_map(|uid| find(tensors, *uid)).map(show);
+            let shown: Vec<String> = shown.collect();
+            format!("{:?}{shown:?}", operation.op.normalised())
+        };
+        let all = |show: &dyn Fn(&TensorDesc) -> String| {
+            let mut texts: Vec<String> = operations.iter().map(|of| text(of, show)).collect();
+            texts.sort_unstable();
+            texts.concat()
+        };
+        let forms = all(&|tensor| format!("{:?}", anonymous(tensor)));
+        let names = all(&|tensor| format!("{tensor:?}"));
+        self.form_digest = hash(&[&self.form_digest, forms.as_bytes()]);
+        let offsets = format!("{:?}", self.offsets);
+        self.digest = hash(&[&self.digest, names.as_bytes(), offsets.as_bytes()]);
+        self
+    }
+}
+
+/// The canonical form of operations that compute, on tensors some of which lie in others' memory.
+fn canonical_of(
+    tensors: &[TensorDesc],
+    operations: &[Operation],
+    places: &BTreeMap<i64, Place>,
+) -> Canonical {
     let order = order(operations, &LazyCell::new(|| colours(tensors, operations)));
     let mut uids: Vec<i64> = Vec::new();
     let mut position: HashMap<i64, i64> = HashMap::new();
@@ -79,7 +128,9 @@ pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Can
     let uid_bytes: Vec<u8> = uids.iter().flat_map(|uid| uid.to_le_bytes()).collect();
     let names: String = uids.iter().map(|uid| format!("{:?}", name(*uid))).collect();
     let digest = hash(&[&form_digest, &uid_bytes, names.as_bytes()]);
-    Canonical { tensors, operations: renamed, uids, form_digest, digest }
+    let offsets = uids.iter().map(|uid| places.get(uid).map_or(0, |place| place.offset)).collect();
+    let uids = uids.iter().map(|uid| places.get(uid).map_or(*uid, |place| place.uid)).collect();
+    Canonical { tensors, operations: renamed, uids, offsets, form_digest, digest }
 }
 
 /// Strips the uid and reduces the name to its identifier base. A virtual tensor has no memory, so

@@ -40,6 +40,7 @@ mod slots;
 mod statistics;
 mod subgraph;
 mod validate;
+mod views;
 
 pub use attention::{
     Attention, AttentionShape, Band, CAPTURED_MAX, Diagonal, ScoreInput, Softcap, score_inputs,
@@ -52,9 +53,10 @@ pub(crate) use json::JsonReal;
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};
 pub use operation::{Op, Operation};
-pub use operation_graph::OperationGraph;
+pub use operation_graph::{InPlace, OperationGraph};
 pub use recurrence::{Direction, Recurrence, RecurrenceSlots, RowLayout};
 pub use reduction::{Reduction, ReductionOp};
 pub(crate) use semantics::Semantics;
 pub use slots::Slots;
 pub use statistics::{BnBackwardWeights, BnFinalize, GenStats};
+pub use views::{CONCATENATED_MAX, Concatenate, Reshape, Slice, Transpose};

@@ -15,6 +15,7 @@ use crate::graph::reduction::Reduction;
 use crate::graph::semantics::Semantics;
 use crate::graph::slots::Slots;
 use crate::graph::statistics::{BnBackwardWeights, BnFinalize, GenStats};
+use crate::graph::views::{Concatenate, Reshape, Slice, Transpose};
 use crate::tensor::TensorDesc;
 
 /// An operation and its tensors, identified by uid in the order of the operation's
@@ -56,6 +57,14 @@ pub enum Op {
     Attention(Attention),
     /// Recurrent layer without its input GEMM (section 6.2.1.36).
     Recurrence(Recurrence),
+    /// Some elements along each dimension.
+    Slice(Slice),
+    /// The dimensions in another order.
+    Transpose(Transpose),
+    /// The same elements under other dimensions.
+    Reshape(Reshape),
+    /// Operands behind each other along an axis (section 8.2.2.11).
+    Concatenate(Concatenate),
 }
 
 /// The payload of whichever variant, by reference.
@@ -73,6 +82,10 @@ macro_rules! of_kind {
             Op::BnBackwardWeights(op) => op,
             Op::Attention(op) => op,
             Op::Recurrence(op) => op,
+            Op::Slice(op) => op,
+            Op::Transpose(op) => op,
+            Op::Reshape(op) => op,
+            Op::Concatenate(op) => op,
         }
     };
 }
@@ -118,6 +131,16 @@ impl Op {
     /// Type in which the operation computes.
     pub fn math(&self) -> DType {
         self.semantics().math()
+    }
+
+    /// See [`Semantics::result_type`].
+    pub(super) fn result_type(&self, operands: &[DType]) -> DType {
+        self.semantics().result_type(operands)
+    }
+
+    /// Whether it moves elements and computes nothing.
+    pub fn moves(&self) -> bool {
+        matches!(self, Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_))
     }
 
     /// See [`Semantics::infer`].

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::graph::canonical::{Canonical, CanonicalGraph, GraphDigest, canonical};
 use crate::graph::find::find;
-use crate::graph::operation::{Operation, writes};
+use crate::graph::operation::{Op, Operation, writes};
 use crate::graph::validate::validate;
 use crate::tensor::TensorDesc;
 
@@ -17,6 +17,17 @@ pub struct OperationGraph {
     /// Operations in topological order.
     pub(super) operations: Vec<Operation>,
     canonical: Canonical,
+}
+
+/// A tensor that lies in the memory of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InPlace {
+    /// The tensor.
+    pub uid: i64,
+    /// The tensor whose memory it is.
+    pub within: i64,
+    /// Distance of their addresses.
+    pub offset_bytes: u64,
 }
 
 impl OperationGraph {
@@ -72,16 +83,35 @@ impl OperationGraph {
         self.tensors.iter().filter(|tensor| !tensor.is_virtual && self.is_written(tensor.uid))
     }
 
+    /// Operands of concatenations that lie in the output's memory already.
+    pub fn in_place(&self) -> impl Iterator<Item = InPlace> + '_ {
+        let operand = |of: &Operation| {
+            let Op::Concatenate(op) = &of.op else { return None };
+            let at = op.in_place? as usize;
+            let axis = op.axis as usize;
+            let (uid, within) = (of.inputs[at], of.outputs[0]);
+            let extent = |uid: &i64| find(&self.tensors, *uid).map_or(0, |of| of.dims[axis]);
+            let before: i64 = of.inputs[..at].iter().map(extent).sum();
+            let output = find(&self.tensors, within)?;
+            let elements = before.saturating_mul(output.strides[axis]) as u64;
+            let offset_bytes = elements.saturating_mul(output.dtype.bytes() as u64);
+            Some(InPlace { uid, within, offset_bytes })
+        };
+        self.operations.iter().filter_map(operand)
+    }
+
     fn is_written(&self, uid: i64) -> bool {
         writes(&self.operations, uid)
     }
 
-    /// The canonical form: uids are indices, names are reduced to identifiers.
+    /// The canonical form: uids are indices, names are reduced to identifiers, and what moves
+    /// elements is expressed by strides wherever it can be.
     pub fn canonical(&self) -> CanonicalGraph<'_> {
         CanonicalGraph {
             tensors: &self.canonical.tensors,
             operations: &self.canonical.operations,
             uids: &self.canonical.uids,
+            offsets: &self.canonical.offsets,
         }
     }
 

@@ -20,6 +20,12 @@ pub(crate) trait Semantics: fmt::Display {
     /// Type in which the operation computes.
     fn math(&self) -> DType;
 
+    /// Type of intermediate results for operands of these types: the precision, unless the
+    /// operation computes nothing.
+    fn result_type(&self, _operands: &[DType]) -> DType {
+        self.math()
+    }
+
     /// Infers the dimensions of the results; `None` if the operands do not determine them.
     ///
     /// # Errors

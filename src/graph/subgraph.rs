@@ -3,10 +3,11 @@
 //! Tensors that cross the boundary of a subgraph become non-virtual: packed, and named if unnamed.
 //! Values of virtual tensors are rounded to their type, so results do not change.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::Result;
 use crate::graph::operation::Operation;
+use crate::graph::views::{Place, Resolved, resolve};
 use crate::graph::{CanonicalGraph, OperationGraph};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
@@ -17,13 +18,41 @@ pub(crate) struct Sketch {
     tensors: Vec<TensorDesc>,
     operations: Vec<Operation>,
     uids: Vec<i64>,
+    offsets: Vec<i64>,
 }
 
 impl Sketch {
     /// The view that engines expect.
     pub(crate) fn view(&self) -> CanonicalGraph<'_> {
-        CanonicalGraph { tensors: &self.tensors, operations: &self.operations, uids: &self.uids }
+        let Sketch { tensors, operations, uids, offsets } = self;
+        CanonicalGraph { tensors, operations, uids, offsets }
     }
+}
+
+/// Operations with their tensors' positions for uids.
+fn sketched(
+    mut tensors: Vec<TensorDesc>,
+    operations: &[Operation],
+    places: &BTreeMap<i64, Place>,
+) -> Sketch {
+    let positions: HashMap<i64, i64> = tensors.iter().map(|of| of.uid).zip(0..).collect();
+    let mut uids = Vec::new();
+    let mut offsets = Vec::new();
+    for (tensor, position) in tensors.iter_mut().zip(0..) {
+        let own = Place { uid: tensor.uid, offset: 0 };
+        let Place { uid, offset } = *places.get(&tensor.uid).unwrap_or(&own);
+        uids.push(uid);
+        offsets.push(offset);
+        tensor.uid = position;
+    }
+    let renamed = |uids: &[i64]| uids.iter().map(|uid| positions[uid]).collect();
+    let renamed = |Operation { op, inputs, outputs }: &Operation| Operation {
+        op: op.clone(),
+        inputs: renamed(inputs),
+        outputs: renamed(outputs),
+    };
+    let operations = operations.iter().map(renamed).collect();
+    Sketch { tensors, operations, uids, offsets }
 }
 
 impl OperationGraph {
@@ -49,19 +78,25 @@ impl OperationGraph {
 
     /// Like [`OperationGraph::subgraph`], without validation and canonical order.
     pub(crate) fn sketch(&self, operations: &[usize]) -> Sketch {
-        let mut tensors = self.tensors_of(operations);
-        let uids: Vec<i64> = tensors.iter().map(|tensor| tensor.uid).collect();
-        let positions: HashMap<i64, i64> = uids.iter().copied().zip(0..).collect();
-        for (tensor, position) in tensors.iter_mut().zip(0..) {
-            tensor.uid = position;
+        let tensors = self.tensors_of(operations);
+        let operations: Vec<Operation> =
+            operations.iter().map(|at| self.operations[*at].clone()).collect();
+        match resolve(&tensors, &operations) {
+            Ok(Some(Resolved { tensors, operations, places })) => {
+                sketched(tensors, &operations, &places)
+            }
+            _ => sketched(tensors, &operations, &BTreeMap::new()),
         }
-        let renamed = |uids: &[i64]| uids.iter().map(|uid| positions[uid]).collect();
-        let renamed = |at: &usize| {
-            let Operation { op, inputs, outputs } = &self.operations[*at];
-            Operation { op: op.clone(), inputs: renamed(inputs), outputs: renamed(outputs) }
-        };
-        let operations = operations.iter().map(renamed).collect();
-        Sketch { tensors, operations, uids }
+    }
+
+    /// All operations as they are, with those that move elements.
+    pub(crate) fn with_moves(&self) -> Sketch {
+        sketched(self.tensors.clone(), &self.operations, &BTreeMap::new())
+    }
+
+    /// Whether an operation moves elements and computes nothing.
+    pub(crate) fn moves(&self) -> bool {
+        self.operations.iter().any(|operation| operation.op.moves())
     }
 
     /// The tensors of some operations, sorted by uid; those that other operations use are

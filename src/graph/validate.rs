@@ -20,6 +20,7 @@ pub(super) fn validate(
         check_operation(tensors, operation)?;
     }
     let producers = producers(tensors, &operations)?;
+    check_in_place(tensors, &operations, &producers)?;
     check_uses(tensors, &operations, &producers)?;
     let operations = topological(tensors, operations, &producers)?;
     check_connected(&operations)?;
@@ -115,6 +116,26 @@ fn producers(tensors: &[TensorDesc], operations: &[Operation]) -> Result<HashMap
         }
     }
     Ok(producers)
+}
+
+/// Checks that no operation writes what a concatenation has in place.
+fn check_in_place(
+    tensors: &[TensorDesc],
+    operations: &[Operation],
+    producers: &HashMap<i64, usize>,
+) -> Result<()> {
+    for operation in operations {
+        let Op::Concatenate(op) = &operation.op else { continue };
+        let Some(uid) = op.in_place.map(|at| operation.inputs[at as usize]) else { continue };
+        if producers.contains_key(&uid) {
+            let name = shown(find(tensors, uid).expect("operations were checked"));
+            return Err(Error::bad_param(format!(
+                "{op}: {name}, which is in place, is written by an operation: where it is virtual, \
+                 it is written to its place"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check_uses(

@@ -265,6 +265,15 @@ impl PlanInner {
             let Some(Slot::Memory { address: start, .. }) = pack.find(other.uid, index) else {
                 continue;
             };
+            if let Some((_, offset)) = other.within.filter(|(uid, _)| *uid == binding.uid) {
+                if *start != address.wrapping_add(offset) && other.bytes != 0 {
+                    return Err(self.out_of_place(other, binding, *start, address + offset));
+                }
+                continue;
+            }
+            if binding.within.is_some_and(|(uid, _)| uid == other.uid) {
+                continue;
+            }
             let apart = start.saturating_add(other.bytes) <= address
                 || address.saturating_add(binding.bytes) <= *start;
             let same = *start == address && other.class == binding.class && binding.class != 0;
@@ -297,6 +306,16 @@ impl PlanInner {
                 own.strides, theirs.strides
             ),
         }))
+    }
+
+    #[cold]
+    fn out_of_place(&self, of: &Binding, within: &Binding, given: u64, wanted: u64) -> Error {
+        let [name, whole] = [of, within].map(|of| self.name(of.uid));
+        let uid = of.uid;
+        Error::bad_param(format!(
+            "tensor `{name}` (uid {uid}) is in place in `{whole}`: its address is {given:#x}, \
+             expected {wanted:#x}"
+        ))
     }
 
     #[cold]
@@ -387,12 +406,30 @@ impl PlannedKernel {
 }
 
 impl Feed {
+    /// So many bytes behind it.
+    pub(super) fn behind(self, bytes: u64) -> Feed {
+        match self {
+            Feed::Pack { at, offset } => Feed::Pack { at, offset: offset + bytes },
+            Feed::Workspace { at, offset } => Feed::Workspace { at, offset: offset + bytes },
+            Feed::Number(_) | Feed::Map(_) => self,
+        }
+    }
+
+    /// The address of the whole tensor of which it is a piece.
+    pub(super) fn whole(self) -> Feed {
+        match self {
+            Feed::Pack { at, .. } => Feed::Pack { at, offset: 0 },
+            Feed::Workspace { at, .. } => Feed::Workspace { at, offset: 0 },
+            Feed::Number(_) | Feed::Map(_) => self,
+        }
+    }
+
     /// The value of a kernel parameter; `words` are the values of the recipe's bindings.
     #[inline]
     pub(super) fn word(self, words: &[u64], workspace: u64) -> u64 {
         match self {
-            Feed::Pack(position) => words[position],
-            Feed::Workspace(offset) => workspace + offset,
+            Feed::Pack { at, offset } => words[at].wrapping_add(offset),
+            Feed::Workspace { at, offset } => workspace + at + offset,
             Feed::Number(number) => number,
             Feed::Map(_) => unreachable!("a map is more than a word"),
         }

@@ -12,7 +12,7 @@ use crate::device::{Launch, Launchable, MAP_WORDS};
 use crate::dtype::DType;
 use crate::engine::{EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
-use crate::graph::OperationGraph;
+use crate::graph::{CanonicalGraph, InPlace, OperationGraph};
 use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap};
 use crate::plan::context::report::BuildReport;
 use crate::plan::workspace::{self, Lifetime};
@@ -82,10 +82,11 @@ impl Capture {
 /// The source of a kernel parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Feed {
-    /// The address, or the value, of the tensor at this position of the bindings.
-    Pack(usize),
-    /// The address of the workspace plus this offset in bytes.
-    Workspace(u64),
+    /// The address, plus `offset` bytes, or the value of the tensor at this position of the
+    /// bindings.
+    Pack { at: usize, offset: u64 },
+    /// The address of a tensor at `at` bytes of the workspace, plus `offset` bytes.
+    Workspace { at: u64, offset: u64 },
     /// A constant.
     Number(u64),
     /// The tensor map at this position of [`PlannedKernel::maps`].
@@ -108,6 +109,8 @@ pub(super) struct Binding {
     pub(super) class: u32,
     /// The tensor's guaranteed alignment in bytes, minus 1.
     pub(super) misalignment_mask: u64,
+    /// The tensor in whose memory it must lie, by uid, and so many bytes behind its address.
+    pub(super) within: Option<(i64, u64)>,
 }
 
 /// A part of the graph with its kernels loaded on the device, before their parameters are assigned.
@@ -163,21 +166,25 @@ impl Recipe {
         let (places, workspace_bytes) = places(graph, &lowered)?;
         let in_workspace = |piece: Piece| {
             let place = places.iter().find(|(known, _)| *known == piece);
-            place.map(|(_, offset)| Feed::Workspace(*offset))
+            place.map(|(_, at)| Feed::Workspace { at: *at, offset: 0 })
         };
         let tensor = |uid: i64| match bindings.iter().position(|binding| binding.uid == uid) {
-            Some(position) => Some(Feed::Pack(position)),
+            Some(at) => Some(Feed::Pack { at, offset: 0 }),
             None => in_workspace(Piece::Tensor(uid)),
         };
         let mut kernels = Vec::new();
         for (number, BuiltPart { part, kernels: built, scratch }) in parts.into_iter().enumerate() {
-            let uids = part.graph.canonical().uids;
+            let canonical = part.graph.canonical();
             let stored = part.graph.inputs().chain(part.graph.outputs());
             let tensors: Vec<_> = stored.filter_map(|of| Some((of.uid, tensor(of.uid)?))).collect();
             let feed = |argument: &Argument| {
                 let feed = match *argument {
                     Argument::Scratch(at) => in_workspace(Piece::Scratch { part: number, at }),
-                    Argument::Address(at) | Argument::Value(at, _) => tensor(uids[at as usize]),
+                    Argument::Address(at) => {
+                        let at = at as usize;
+                        tensor(canonical.uids[at]).map(|of| of.behind(canonical.offset_bytes(at)))
+                    }
+                    Argument::Value(at, _) => tensor(canonical.uids[at as usize]),
                     Argument::Map(at) => Some(Feed::Map(at)),
                 };
                 feed.expect("what a kernel takes has a place")
@@ -237,6 +244,7 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
     }
     uids.extend(graph.tensors().iter().map(|tensor| tensor.uid));
     let written: HashSet<i64> = graph.outputs().map(|output| output.uid).collect();
+    let in_place: Vec<InPlace> = graph.in_place().collect();
     let mut known = HashSet::new();
     let mut bindings: Vec<Binding> = Vec::new();
     for uid in uids.into_iter().filter(|uid| !is_between(graph, *uid)) {
@@ -251,6 +259,7 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
             by_value: tensor.by_value.then_some(tensor.dtype),
             bytes: tensor.span_bytes()?,
             misalignment_mask: tensor.alignment.min(ALIGNMENT_MAX) as u64 - 1,
+            within: in_place.iter().find(|of| of.uid == uid).map(|of| (of.within, of.offset_bytes)),
         });
     }
     Ok(bindings)
@@ -261,19 +270,29 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
     let in_place = |of: &BuiltPart| {
         engine_named(&of.part.config.engine).is_ok_and(|engine| engine.elementwise())
     };
-    let tensors = graph.canonical().tensors;
-    let mut axes = 0..tensor.dims.len();
+    let CanonicalGraph { tensors, uids, offsets, .. } = graph.canonical();
+    // What kernels touch of a tensor: all of it, or some pieces.
+    let pieces = |uid: i64| {
+        let own = (0..tensors.len()).filter(|at| uids[*at] == uid);
+        let mut pieces: Vec<_> = own
+            .map(|at| (offsets[at], &tensors[at].dims, &tensors[at].strides, tensors[at].dtype))
+            .collect();
+        pieces.sort_unstable();
+        pieces
+    };
+    let own = pieces(tensor.uid);
     let largest = |axis: usize| tensors.iter().filter_map(|other| other.dims.get(axis)).max();
+    let is_whole = |dims: &Vec<i64>| {
+        (0..dims.len()).all(|axis| largest(axis) == Some(&dims[axis]))
+    };
     if parts.len() != 1
         || !parts.iter().all(in_place)
-        || !axes.all(|axis| largest(axis) == Some(&tensor.dims[axis]))
+        || own.is_empty()
+        || !own.iter().all(|(_, dims, ..)| is_whole(dims))
     {
         return 0;
     }
-    let alike = |other: &TensorDesc| {
-        (&other.dims, &other.strides, other.dtype) == (&tensor.dims, &tensor.strides, tensor.dtype)
-    };
-    tensors.iter().position(alike).map_or(0, |at| at as u32 + 1)
+    uids.iter().position(|other| pieces(*other) == own).map_or(0, |at| at as u32 + 1)
 }
 
 /// Whether a tensor only passes between parts: it is virtual, or internal to an operation that is

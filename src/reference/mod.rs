@@ -18,6 +18,7 @@ mod pointwise;
 mod recurrence;
 mod reduction;
 mod statistics;
+mod views;
 
 use std::collections::HashMap;
 
@@ -75,6 +76,10 @@ pub fn evaluate(
             Op::BnBackwardWeights(op) => statistics::backward_weights(op, &operands, &outputs),
             Op::Attention(op) => attention::evaluate(op, &operands, &outputs),
             Op::Recurrence(op) => recurrence::evaluate(op, &operands, &outputs),
+            Op::Slice(op) => vec![views::slice(op, &operands[0], outputs[0])],
+            Op::Transpose(op) => vec![views::transpose(op, &operands[0], outputs[0])],
+            Op::Reshape(_) => vec![views::reshape(&operands[0])],
+            Op::Concatenate(op) => vec![views::concatenate(op, &operands, outputs[0])],
         };
         tensors.extend(operation.outputs.iter().copied().zip(results));
     }

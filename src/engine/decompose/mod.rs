@@ -32,6 +32,7 @@ pub(super) struct Decomposed<'a> {
     operations: Cow<'a, [Operation]>,
     /// The uids of the graph's own tensors, in the order of the canonical graph.
     uids: &'a [i64],
+    offsets: &'a [i64],
 }
 
 impl<'a> Decomposed<'a> {
@@ -48,7 +49,8 @@ impl<'a> Decomposed<'a> {
         };
         if graph.operations.iter().all(plain) {
             let (tensors, operations) = (graph.tensors.into(), graph.operations.into());
-            return Ok(Decomposed { tensors, operations, uids: graph.uids });
+            let CanonicalGraph { uids, offsets, .. } = graph;
+            return Ok(Decomposed { tensors, operations, uids, offsets });
         }
         let Shapes { tensors, channel_axes } = shapes::unified(graph)?;
         let mut calculus = Calculus::new(tensors);
@@ -71,16 +73,20 @@ impl<'a> Decomposed<'a> {
                 Op::GenStats(_) => statistics::generate(&mut calculus, &named),
                 Op::BnFinalize(op) => statistics::finalize(&mut calculus, op, &named),
                 Op::BnBackwardWeights(_) => statistics::backward_weights(&mut calculus, &named),
+                Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {
+                    calculus.keep(operation.op.clone(), operation);
+                }
             }
         }
         let (tensors, operations) = (calculus.tensors.into(), calculus.operations.into());
-        Ok(Decomposed { tensors, operations, uids: graph.uids })
+        let CanonicalGraph { uids, offsets, .. } = graph;
+        Ok(Decomposed { tensors, operations, uids, offsets })
     }
 
     /// The decomposed graph.
     pub(super) fn graph(&self) -> CanonicalGraph<'_> {
-        let Decomposed { tensors, operations, uids } = self;
-        CanonicalGraph { tensors, operations, uids }
+        let Decomposed { tensors, operations, uids, offsets } = self;
+        CanonicalGraph { tensors, operations, uids, offsets }
     }
 }
 
@@ -101,7 +107,9 @@ pub(crate) fn primitives_beside(
     graph: &OperationGraph,
     taken: &BTreeSet<i64>,
 ) -> Result<OperationGraph> {
-    let canonical = graph.canonical();
+    // What moves elements stays an operation: tensors keep memory of their own.
+    let with_moves = graph.moves().then(|| graph.with_moves());
+    let canonical = with_moves.as_ref().map_or_else(|| graph.canonical(), |of| of.view());
     let decomposed = Decomposed::of(canonical)?;
     let is_free = |uid: &i64| !taken.contains(uid) && graph.tensor(*uid).is_err();
     let last = graph.tensors().iter().map(|tensor| tensor.uid).chain(taken.last().copied()).max();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::pointwise::{self, PointwiseJson};
-use super::{attention, convolution, recurrence};
+use super::{attention, convolution, recurrence, views};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
@@ -22,7 +22,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 12] = [
+const KINDS: [(&str, Read); 16] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -77,6 +77,10 @@ const KINDS: [(&str, Read); 12] = [
     }),
     ("recurrence", |fields, _| Ok(Op::Recurrence(recurrence::read(fields)?))),
     ("attention", |fields, tensors| Ok(Op::Attention(attention::read(fields, tensors)?))),
+    ("slice", views::slice),
+    ("transpose", views::transpose),
+    ("reshape", views::reshape),
+    ("concatenate", views::concatenate),
 ];
 
 const POINTWISE: &str = "pointwise";
@@ -128,6 +132,7 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
         Op::Pointwise(op) => {
             return Written::Pointwise(Box::new(pointwise::write(op, operation, graph)));
         }
+        op if op.moves() => return Written::Named(views::write(operation, graph)),
         _ => attributes(operation, graph),
     };
     let slots = operation.op.slots();
@@ -159,6 +164,9 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
         Op::Convolution(op) => return convolution::write(op),
         Op::Recurrence(op) => return recurrence::write(op),
         Op::Attention(op) => return attention::write(op, operation, graph),
+        Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {
+            return views::write(operation, graph);
+        }
     };
     let mut keys = vec![(op.name(), json!(value))];
     if let Op::NormForward(op) = op {

@@ -112,7 +112,7 @@ impl Captured<'_> {
             feed => feed,
         };
         let memory = SharedMemory::captured(launch, |at, bytes| {
-            self.device.read(feed(at).word(self.words, self.workspace), bytes)
+            self.device.read(feed(at).whole().word(self.words, self.workspace), bytes)
         });
         put(capture, name, &memory?.into_file()?)
     }

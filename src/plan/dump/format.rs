@@ -98,6 +98,9 @@ pub(in crate::plan) struct DumpArgument {
     pub(in crate::plan) passed: Passed,
     /// Size in bytes from the first to the last element.
     pub(in crate::plan) bytes: u64,
+    /// Where in the tensor's memory the parameter's begins, in bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(in crate::plan) offset: u64,
     /// Whether the kernel writes the tensor.
     pub(in crate::plan) written: bool,
     /// The tensor map.
@@ -117,6 +120,10 @@ pub(in crate::plan) enum Passed {
     Scratch,
     /// By tensor map.
     Map,
+}
+
+fn is_zero(offset: &u64) -> bool {
+    *offset == 0
 }
 
 /// [`DumpLaunch::launches`] of dumps that do not say it.

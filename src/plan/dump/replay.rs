@@ -99,10 +99,10 @@ impl Kiln {
         let mut words: Vec<u64> = Vec::new();
         for (argument, listed) in arguments.iter().zip(&dump.spec.launch.arguments) {
             match &listed.map {
-                None => words.push(argument.word),
+                None => words.push(argument.word + listed.offset),
                 Some(map) => {
                     words.resize(words.len().next_multiple_of(MAP_ALIGNMENT), 0);
-                    words.extend(self.device().encode(map, argument.word)?);
+                    words.extend(self.device().encode(map, argument.word + listed.offset)?);
                 }
             }
         }

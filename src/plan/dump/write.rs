@@ -129,6 +129,7 @@ impl PlannedKernel {
                 tensor: tensor.name.clone(),
                 passed,
                 bytes: tensor.span_bytes().expect("tensors of a graph are valid"),
+                offset: canonical.offset_bytes(at as usize),
                 written: canonical.is_written(at as usize),
                 map: None,
             }
@@ -138,6 +139,7 @@ impl PlannedKernel {
                 tensor: format!("#{at}"),
                 passed: Passed::Scratch,
                 bytes: self.scratch[at],
+                offset: 0,
                 written: true,
                 map: None,
             },

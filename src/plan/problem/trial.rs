@@ -15,7 +15,8 @@ use crate::frontend::Values;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe::PlannedKernel;
-use crate::plan::variant_pack::VariantPack;
+use crate::graph::InPlace;
+use crate::plan::variant_pack::{DeviceMemory, VariantPack};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
@@ -40,14 +41,29 @@ pub(in crate::plan) fn upload(
     offset: usize,
     filler: u8,
 ) -> Result<Buffer> {
+    let elements = values.map(|values| (tensor, &values[..], offset));
+    upload_pieces(device, tensor, offset, filler, elements.as_slice())
+}
+
+/// Uploads memory for a tensor that begins `offset` bytes behind its address. It holds values of
+/// tensors, each from so many bytes on; all other bytes are `filler`.
+fn upload_pieces(
+    device: &Device,
+    tensor: &TensorDesc,
+    offset: usize,
+    filler: u8,
+    pieces: &[(&TensorDesc, &[f64], usize)],
+) -> Result<Buffer> {
     let span = tensor.span_bytes()?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(offset + span as usize).map_err(|_| {
         Error::io(format!("failed to allocate {span} bytes on the host for {tensor}"))
     })?;
     bytes.resize(offset + span as usize, filler);
-    for (value, element) in values.into_iter().flatten().zip(tensor.offsets()) {
-        tensor.dtype.write(*value, &mut bytes[offset + element * tensor.dtype.bytes()..]);
+    for (piece, values, offset) in pieces {
+        for (value, element) in values.iter().zip(piece.offsets()) {
+            piece.dtype.write(*value, &mut bytes[offset + element * piece.dtype.bytes()..]);
+        }
     }
     device.upload(&bytes)
 }
@@ -159,14 +175,33 @@ impl Kiln {
         let graph = plan.graph();
         let mut pack = VariantPack::new();
         let mut buffers = HashMap::new();
+        let in_place: Vec<InPlace> = graph.in_place().collect();
         for tensor in graph.inputs().chain(graph.outputs()) {
+            let uid = tensor.uid;
             if tensor.by_value {
-                pack.set_value(tensor.uid, inputs[&tensor.uid][0]);
+                pack.set_value(uid, inputs[&uid][0]);
                 continue;
             }
-            let buffer = upload(self.device(), tensor, inputs.get(&tensor.uid), 0, 0)?;
-            pack = pack.with(tensor.uid, &buffer);
-            buffers.insert(Some(tensor.uid), buffer);
+            if in_place.iter().any(|piece| piece.uid == uid) {
+                continue;
+            }
+            let mut pieces = Vec::new();
+            for InPlace { uid: piece, offset_bytes, .. } in
+                in_place.iter().filter(|piece| piece.within == uid)
+            {
+                let values = inputs.get(piece).map_or(&[][..], Vec::as_slice);
+                pieces.push((graph.tensor(*piece)?, values, *offset_bytes as usize));
+            }
+            pieces.extend(inputs.get(&uid).map(|values| (tensor, &values[..], 0)));
+            let buffer = upload_pieces(self.device(), tensor, 0, 0, &pieces)?;
+            pack = pack.with(uid, &buffer);
+            buffers.insert(Some(uid), buffer);
+        }
+        for InPlace { uid, within, offset_bytes } in in_place {
+            let whole = &buffers[&Some(within)];
+            let (address, bytes) =
+                (whole.address() + offset_bytes, whole.bytes().saturating_sub(offset_bytes));
+            pack.place(uid, DeviceMemory { address, bytes });
         }
         let workspace = self.device().alloc(plan.workspace_bytes())?;
         pack = pack.with_workspace(&workspace);

@@ -1,0 +1,193 @@
+//! A graph without the operations that move elements: every output in memory is computed from what
+//! is seen of inputs, and written to where it is wanted.
+//!
+//! A result is computed in its own dimensions where that can be said; otherwise in those of a
+//! product, a reduction or another operation that it comes of, and the output is seen so: a
+//! transposed product is written through transposed strides. Where neither can, a copy is made in
+//! the dimensions that those of both are made of.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::Result;
+use crate::graph::operation::{Op, Operation};
+pub(in crate::graph) use crate::graph::views::rewrite::Place;
+use crate::graph::views::rewrite::{Rewrite, refuse};
+use crate::graph::views::view::{View, refinement, then};
+use crate::tensor::TensorDesc;
+
+/// Ways to see an output that are tried.
+const WAYS_MAX: usize = 16;
+
+/// A graph without views.
+#[derive(Debug)]
+pub(in crate::graph) struct Resolved {
+    /// The tensors that operations touch, by uid: some of the graph's own, and others.
+    pub(in crate::graph) tensors: Vec<TensorDesc>,
+    pub(in crate::graph) operations: Vec<Operation>,
+    /// Where tensors lie that have no memory of their own.
+    pub(in crate::graph) places: BTreeMap<i64, Place>,
+}
+
+/// The graph without the operations that move elements; none where it has none. `tensors` are
+/// sorted by uid, `operations` in topological order.
+///
+/// # Errors
+/// `NotSupported` where strides cannot express what they mean.
+pub(in crate::graph) fn resolve(
+    tensors: &[TensorDesc],
+    operations: &[Operation],
+) -> Result<Option<Resolved>> {
+    if !operations.iter().any(|operation| operation.op.moves()) {
+        return Ok(None);
+    }
+    let written = operations.iter().enumerate();
+    let written = written.flat_map(|(at, of)| of.outputs.iter().map(move |uid| (*uid, at)));
+    let writers: HashMap<i64, usize> = written.collect();
+    let mut rewrite = Rewrite::new(tensors, operations, &writers);
+    for operation in operations {
+        for uid in &operation.outputs {
+            if !rewrite.tensor(*uid).is_virtual {
+                output(&mut rewrite, *uid, operation)?;
+            }
+        }
+    }
+    let Rewrite { made, places, emitted, .. } = rewrite;
+    if emitted.is_empty() {
+        return refuse("everything is in place: there is nothing to run".to_owned());
+    }
+    let touched = |tensor: &&TensorDesc| {
+        emitted.iter().any(|of| of.inputs.iter().chain(&of.outputs).any(|uid| *uid == tensor.uid))
+    };
+    let mut kept: Vec<TensorDesc> =
+        made.iter().chain(tensors).filter(touched).cloned().collect();
+    kept.sort_by_key(|tensor| tensor.uid);
+    Ok(Some(Resolved { tensors: kept, operations: emitted, places }))
+}
+
+/// Computes an output, in the first way that can be said.
+fn output(rewrite: &mut Rewrite<'_>, uid: i64, operation: &Operation) -> Result<()> {
+    let mut attempt = rewrite.clone();
+    let refused = match stored(&mut attempt, uid, operation, &[], uid) {
+        Ok(()) => {
+            *rewrite = attempt;
+            return Ok(());
+        }
+        Err(refused) => refused,
+    };
+    for way in ways(rewrite, uid) {
+        let mut attempt = rewrite.clone();
+        let name = attempt.tensor(uid).name.clone();
+        let Ok(seen) = attempt.place(uid, &way, Some(&name)) else { continue };
+        if stored(&mut attempt, uid, operation, &way, seen).is_ok() {
+            *rewrite = attempt;
+            return Ok(());
+        }
+    }
+    Err(refused)
+}
+
+/// Computes what is seen of an output through some views, into `seen`.
+fn stored(
+    rewrite: &mut Rewrite<'_>,
+    uid: i64,
+    operation: &Operation,
+    way: &[View],
+    seen: i64,
+) -> Result<()> {
+    if let Op::Concatenate(op) = operation.op {
+        if !way.is_empty() {
+            return refuse(format!("{op} is written as it is"));
+        }
+        let (dims, mut first) = (rewrite.tensor(uid).dims.clone(), 0);
+        let axis = op.axis as usize;
+        for (at, operand) in operation.inputs.iter().enumerate() {
+            let TensorDesc { dims: own, name, .. } = rewrite.tensor(*operand).clone();
+            let extent = own[axis];
+            let piece = View::along(&dims, axis, first, extent);
+            first += extent;
+            if op.in_place == Some(at as i64) || own.contains(&0) {
+                continue;
+            }
+            piece_into(rewrite, uid, *operand, &then(&[], piece, &dims), &name)?;
+        }
+        return Ok(());
+    }
+    let value = rewrite.value(uid, way)?;
+    if value != seen {
+        rewrite.store(value, seen);
+    }
+    Ok(())
+}
+
+/// Computes an operand of a concatenation into its place in the output.
+fn piece_into(
+    rewrite: &mut Rewrite<'_>,
+    uid: i64,
+    operand: i64,
+    piece: &[View],
+    name: &str,
+) -> Result<()> {
+    let mut refused = None;
+    for way in std::iter::once(Vec::new()).chain(ways(rewrite, operand)) {
+        let mut attempt = rewrite.clone();
+        let dims = attempt.tensor(uid).dims.clone();
+        let chain = way.iter().fold(piece.to_vec(), |all, view| then(&all, view.clone(), &dims));
+        let into = attempt.place(uid, &chain, Some(name));
+        let done = into.and_then(|into| {
+            let value = attempt.value(operand, &way)?;
+            attempt.store(value, into);
+            Ok(())
+        });
+        match done {
+            Ok(()) => {
+                *rewrite = attempt;
+                return Ok(());
+            }
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.expect("a way was tried"))
+}
+
+/// Ways to see an output so that what it comes of may be seen as it is: for each tensor that it is
+/// computed from, the inverse of the views on the way; and the dimensions that reshapes on the way
+/// keep whole.
+fn ways(rewrite: &Rewrite<'_>, uid: i64) -> Vec<Vec<View>> {
+    let dims = rewrite.tensor(uid).dims.clone();
+    let mut ways: Vec<Vec<View>> = Vec::new();
+    let mut open: Vec<(i64, Vec<View>)> = vec![(uid, Vec::new())];
+    let mut walked = 0;
+    while let Some((at, chain)) = open.pop() {
+        walked += 1;
+        if ways.len() >= WAYS_MAX || walked > 64 * WAYS_MAX {
+            break;
+        }
+        let Some(operation) = rewrite.writer(at) else { continue };
+        match &operation.op {
+            Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) => {
+                let (x, seen) = rewrite.behind(operation, &chain);
+                let inverse: Option<Vec<View>> = seen.iter().rev().map(View::inverse).collect();
+                let split = match &seen[..] {
+                    [View::Reshape { from, to }] => refinement(from, to)
+                        .map(|parts| View::Reshape { from: to.clone(), to: parts }),
+                    _ => None,
+                };
+                let all = inverse.into_iter().chain(split.map(|split| vec![split]));
+                for way in all {
+                    let way = way.into_iter().fold(Vec::new(), |all, of| then(&all, of, &dims));
+                    if !way.is_empty() && !ways.contains(&way) {
+                        ways.push(way);
+                    }
+                }
+                open.push((x, seen));
+            }
+            Op::Pointwise(_) => {
+                let whole = |uid: &&i64| rewrite.tensor(**uid).dims == rewrite.tensor(at).dims;
+                let operands = operation.inputs.iter().filter(whole);
+                open.extend(operands.map(|uid| (*uid, chain.clone())));
+            }
+            _ => {}
+        }
+    }
+    ways
+}
