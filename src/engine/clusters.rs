@@ -194,6 +194,10 @@ impl<'a> Clusters<'a> {
         let [own, other] = [first, second].map(|cluster| self.touched(cluster));
         let saved = |uid: &i64| {
             let tensor = self.graph.tensor(*uid).expect("operations name known tensors");
+            // Each reads a piece of it.
+            if [first, second].iter().all(|cluster| self.slices(*cluster, *uid)) {
+                return 0;
+            }
             let outside = |at: &usize| self.of[*at] != first && self.of[*at] != second;
             let crosses = self.touching[uid].iter().any(outside);
             let bytes =
@@ -205,6 +209,14 @@ impl<'a> Clusters<'a> {
             }
         };
         own.intersection(&other).map(saved).fold(0, u64::saturating_add)
+    }
+
+    /// Whether a group touches a tensor by slices alone.
+    fn slices(&self, cluster: usize, uid: i64) -> bool {
+        let operations = self.all[cluster].iter().map(|at| &self.graph.operations()[*at]);
+        let mut touching =
+            operations.filter(|of| of.inputs.contains(&uid) || of.outputs.contains(&uid));
+        touching.all(|of| matches!(of.op, Op::Slice(_)) && of.inputs.contains(&uid))
     }
 
     /// Whether an engine runs a graph, with a setting that is not excluded.

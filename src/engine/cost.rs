@@ -36,6 +36,28 @@ pub struct KernelWork {
     pub tensor: Option<TensorWork>,
 }
 
+impl KernelWork {
+    /// The work of two whose blocks are of one launch, without tensor cores.
+    pub(super) fn beside(self, other: KernelWork) -> KernelWork {
+        let blocks = self.blocks + other.blocks;
+        let share = self.blocks as f64 / blocks.max(1) as f64;
+        let mean = |own: f64, theirs: f64| own * share + theirs * (1.0 - share);
+        KernelWork {
+            blocks,
+            threads: self.threads.max(other.threads),
+            registers: self.registers.max(other.registers),
+            shared_bytes: self.shared_bytes.max(other.shared_bytes),
+            dram_bytes: self.dram_bytes + other.dram_bytes,
+            l2_bytes: self.l2_bytes + other.l2_bytes,
+            in_flight_bytes: mean(self.in_flight_bytes, other.in_flight_bytes),
+            round_trips: mean(self.round_trips, other.round_trips),
+            lane_instructions: self.lane_instructions + other.lane_instructions,
+            f64_instructions: self.f64_instructions + other.f64_instructions,
+            tensor: None,
+        }
+    }
+}
+
 /// Products of matrices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TensorWork {

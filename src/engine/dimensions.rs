@@ -126,6 +126,12 @@ impl Dimensions {
 pub(super) fn broadcast_shape(tensors: &[TensorDesc]) -> Result<Vec<i64>> {
     let mut shape = vec![1; tensors[0].dims.len()];
     for tensor in tensors {
+        if tensor.dims.len() != shape.len() {
+            let (rank, dims) = (shape.len(), &tensor.dims);
+            return Err(Error::not_supported(format!(
+                "tensors differ in the number of dimensions: {rank} and {dims:?}"
+            )));
+        }
         for (extent, dim) in shape.iter_mut().zip(&tensor.dims) {
             if *extent == 1 {
                 *extent = *dim;

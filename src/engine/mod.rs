@@ -56,6 +56,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
     &[
         &pointwise::PointwiseEngine,
         &pointwise::GeneralEngine,
+        &pointwise::GroupedEngine,
         &reduction::ColumnsEngine,
         &reduction::ReductionEngine,
         &gemm::WgmmaEngine,

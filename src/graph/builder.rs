@@ -29,6 +29,11 @@ impl GraphBuilder {
         uid
     }
 
+    /// The descriptor of a tensor so far; `None` for an unknown uid.
+    pub fn descriptor(&self, uid: i64) -> Option<&TensorDesc> {
+        self.tensors.iter().find(|tensor| tensor.uid == uid)
+    }
+
     /// Adds a packed input under a fresh uid.
     pub fn input(&mut self, name: &str, dims: &[i64], dtype: DType) -> i64 {
         let uid = self.fresh_uid();
@@ -162,7 +167,7 @@ impl GraphBuilder {
     fn operands(&self, op: &Op, inputs: &[i64]) -> Result<Vec<&TensorDesc>> {
         op.check_arity(inputs.len())?;
         let find = |uid: &i64| {
-            self.tensors.iter().find(|tensor| tensor.uid == *uid).ok_or_else(|| {
+            self.descriptor(*uid).ok_or_else(|| {
                 let name = op.name();
                 Error::bad_param(format!("{name}: no tensor of the graph has uid {uid}"))
             })

@@ -37,9 +37,15 @@ pub struct CanonicalGraph<'a> {
 }
 
 impl CanonicalGraph<'_> {
+    /// Where in the memory of `uids` the tensor at index `at` begins, in elements; what engines
+    /// add to a graph has no memory.
+    pub(crate) fn offset(&self, at: usize) -> i64 {
+        self.offsets.get(at).copied().unwrap_or(0)
+    }
+
     /// Where in the memory of `uids` the tensor at index `at` begins.
     pub(crate) fn offset_bytes(&self, at: usize) -> u64 {
-        self.offsets[at] as u64 * self.tensors[at].dtype.bytes() as u64
+        self.offset(at) as u64 * self.tensors[at].dtype.bytes() as u64
     }
 
     /// Returns whether an operation writes the tensor at index `at`.

@@ -252,14 +252,20 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
         if !known.insert(uid) {
             continue;
         }
+        let within = in_place.iter().find(|of| of.uid == uid);
+        let within = within.map(|of| (of.within, of.offset_bytes));
         bindings.push(Binding {
             uid,
             written: written.contains(&uid),
             class: class(graph, parts, tensor),
             by_value: tensor.by_value.then_some(tensor.dtype),
             bytes: tensor.span_bytes()?,
-            misalignment_mask: tensor.alignment.min(ALIGNMENT_MAX) as u64 - 1,
-            within: in_place.iter().find(|of| of.uid == uid).map(|of| (of.within, of.offset_bytes)),
+            // Of what is in place no kernel is told the address.
+            misalignment_mask: match within {
+                Some(_) => 0,
+                None => tensor.alignment.min(ALIGNMENT_MAX) as u64 - 1,
+            },
+            within,
         });
     }
     Ok(bindings)
@@ -282,9 +288,7 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
     };
     let own = pieces(tensor.uid);
     let largest = |axis: usize| tensors.iter().filter_map(|other| other.dims.get(axis)).max();
-    let is_whole = |dims: &Vec<i64>| {
-        (0..dims.len()).all(|axis| largest(axis) == Some(&dims[axis]))
-    };
+    let is_whole = |dims: &Vec<i64>| (0..dims.len()).all(|axis| largest(axis) == Some(&dims[axis]));
     if parts.len() != 1
         || !parts.iter().all(in_place)
         || own.is_empty()

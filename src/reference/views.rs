@@ -39,10 +39,7 @@ pub(super) fn concatenate(op: &Concatenate, xs: &[Operand<'_>], y: &TensorDesc) 
 }
 
 /// Each element of `y` from an operand's, by its index.
-fn picked<'a>(
-    y: &TensorDesc,
-    from: impl Fn(Vec<i64>) -> (&'a Operand<'a>, usize),
-) -> Expected {
+fn picked<'a>(y: &TensorDesc, from: impl Fn(Vec<i64>) -> (&'a Operand<'a>, usize)) -> Expected {
     let count = y.elements().unwrap_or(0).max(0);
     let picked = (0..count).map(|at| {
         let (operand, at) = from(unravel(at, &y.dims));

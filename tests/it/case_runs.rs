@@ -253,6 +253,11 @@ fn convolutions() {
 }
 
 #[test]
+fn views() {
+    run("views", near_one);
+}
+
+#[test]
 fn norms() {
     run("norms", near_one);
 }

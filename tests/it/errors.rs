@@ -1,6 +1,6 @@
 //! Bad input: each kind with its exact error, and nothing lost.
 
-use kiln::engine::{self, EngineConfig};
+use kiln::engine::EngineConfig;
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, Operation};
 use kiln::{Config, DType, Error, ErrorKind, Kiln, OperationGraph, TensorDesc, VariantPack};
@@ -304,8 +304,8 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise, pointwise_general, reduction_columns, \
-         reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_direct, attention_decode, \
+        "unknown engine `conv`: expected one of pointwise, pointwise_general, \
+         pointwise_grouped, reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_direct, attention_decode, \
          attention_wgmma, attention_mma, attention_simt, rnn_cta, rnn_cluster, rnn_grid, \
          rnn_stream, rnn_step",
         plan(EngineConfig::new("conv", &[])),
@@ -345,8 +345,8 @@ fn a_graph_that_no_engine_runs_as_one() {
     ];
     let operations = vec![op(Mode::Add, &[1, 2], 4), op(Mode::Add, &[1, 3], 5)];
     let graph = OperationGraph::new(tensors, operations).unwrap();
-    let target = harness::kiln().device().target();
-    let config = engine::partition(&graph, target, &Default::default()).unwrap().remove(0).config;
+    let knobs = [("grid", 0), ("items", 1), ("threads", 128), ("vector", 1)];
+    let config = EngineConfig::new("pointwise", &knobs);
     refused(
         ErrorKind::NotSupported,
         "tensors do not broadcast to one shape: 5 and 7 in one dimension",

@@ -24,6 +24,7 @@ use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
 use crate::rows::layer as layer_norm;
+use crate::views;
 
 pub fn assert_golden(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
@@ -129,6 +130,9 @@ fn golden_sources() {
     assert_golden("sm75_pointwise_bf16_rows.cu", &grid(&chain(64, 768), 1));
     assert_golden("sm75_pointwise_f32_strided.cu", &grid(&strided(), 0));
     assert_golden("sm75_pointwise_f32_general.cu", &sources("pointwise_general", &strided()));
+    assert_golden("sm75_pointwise_bf16_rope.cu", &grid(&views::rope("rope_neighbours"), 0));
+    let split = views::split_heads();
+    assert_golden("sm75_pointwise_bf16_grouped.cu", &sources("pointwise_grouped", &split));
 }
 
 /// `y = x - mean(x)`, and the mean over the middle of three dimensions.

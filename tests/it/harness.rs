@@ -14,6 +14,7 @@ use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::{Image, compile_all};
 use kiln::device::{Buffer, Counters, DeviceChoice};
 use kiln::engine::{self, EngineConfig, Supported};
+use kiln::graph::InPlace;
 use kiln::plan::{DeviceMemory, ExecutionPlan};
 use kiln::reference::{self, Expected};
 use kiln::target::Target;
@@ -322,16 +323,32 @@ pub fn place(pack: &mut VariantPack, uid: i64, address: u64, bytes: u64) {
 /// Uploads inputs and allocates outputs.
 pub fn bind(kiln: &Kiln, graph: &OperationGraph, inputs: &Values) -> Result<Bound> {
     let mut bound = Bound { pack: VariantPack::new(), buffers: HashMap::new() };
+    let in_place: Vec<InPlace> = graph.in_place().collect();
     for tensor in graph.inputs().chain(graph.outputs()) {
         let values = inputs.get(&tensor.uid).map_or(&[][..], Vec::as_slice);
         if tensor.by_value {
             bound.pack.set_value(tensor.uid, values[0]);
             continue;
         }
+        if in_place.iter().any(|piece| piece.uid == tensor.uid) {
+            continue;
+        }
         let layout = Layout::of(tensor);
-        let buffer = kiln.device().upload(&layout.encode(tensor, values))?;
-        let start = layout.start as u64;
-        place(&mut bound.pack, tensor.uid, buffer.address() + start, tensor.span_bytes()?);
+        let mut bytes = layout.encode(tensor, values);
+        for piece in in_place.iter().filter(|piece| piece.within == tensor.uid) {
+            let (within, values) = (graph.tensor(piece.uid)?, &inputs[&piece.uid]);
+            for (value, element) in values.iter().zip(within.offsets()) {
+                let at = layout.start + piece.offset_bytes as usize;
+                within.dtype.write(*value, &mut bytes[at + element * within.dtype.bytes()..]);
+            }
+        }
+        let buffer = kiln.device().upload(&bytes)?;
+        let start = buffer.address() + layout.start as u64;
+        place(&mut bound.pack, tensor.uid, start, tensor.span_bytes()?);
+        for piece in in_place.iter().filter(|piece| piece.within == tensor.uid) {
+            let bytes = graph.tensor(piece.uid)?.span_bytes()?;
+            place(&mut bound.pack, piece.uid, start + piece.offset_bytes, bytes);
+        }
         bound.buffers.insert(tensor.uid, buffer);
     }
     Ok(bound)

@@ -27,6 +27,7 @@ use crate::norm::rms_gradients;
 use crate::recurrence::graph as recurrent;
 use crate::reduction::{residual_rms, softmax};
 use crate::rnn_cells::user_cells;
+use crate::views;
 
 /// What a name may try. Each is made unique by a number, in front or behind.
 fn payloads() -> Vec<String> {
@@ -248,6 +249,8 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (rms_gradients([300, 96]), vec![]),
         (recurrent(&cell(gated()), 5, DType::F32), vec![]),
         (recurrent(&cell(gated()), 5, DType::F16), vec![]),
+        (views::rope("rope_halves"), vec![]),
+        (views::split_heads(), vec![]),
         (convolution::grouped(), vec![]),
         (convolution::strided(), vec![]),
         (convolution::windowed("forward", "scale_bias_relu"), vec![("split_k", 1)]),

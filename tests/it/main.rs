@@ -98,6 +98,7 @@ mod tidy;
 mod torch_graphs;
 mod trust;
 mod tuned_splits;
+mod views;
 mod warm;
 mod wild;
 mod wild_layers;

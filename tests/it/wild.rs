@@ -3,8 +3,8 @@
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
-    BnBackwardWeights, GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward, NormForward,
-    NormMode, Op, Phase, Reduction, ReductionOp,
+    BnBackwardWeights, Concatenate, GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward,
+    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Slice, Transpose,
 };
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -77,6 +77,8 @@ struct Grown<'a> {
     rank: usize,
     /// The largest uid so far.
     uid: i64,
+    /// Tensors of operations that keep types.
+    typed: Vec<i64>,
 }
 
 impl Grown<'_> {
@@ -264,11 +266,69 @@ impl Grown<'_> {
         })
     }
 
+    fn dtype(&self, uid: i64) -> Option<DType> {
+        self.graph.descriptor(uid).map(|tensor| tensor.dtype)
+    }
+
+    /// An operation that moves elements; reshapes keep the number of dimensions.
+    fn moved(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let rank = self.rank;
+        match self.random.below(4) {
+            0 => {
+                let mut slice = Slice::along(dims, 0, 0, dims[0]);
+                let mut shape = dims.to_vec();
+                let axis = self.random.below(rank);
+                let begin = self.random.pick(&[0, 1, 2, 7, dims[axis] / 2]).min(dims[axis]);
+                let stride = self.random.pick(&[1, 1, 2, 3]);
+                (slice.begin[axis], slice.stride[axis]) = (begin, stride);
+                shape[axis] = (dims[axis] - begin + stride - 1) / stride;
+                self.operation(Op::Slice(slice), &[x], vec![shape])
+            }
+            1 => {
+                let mut permutation: Vec<usize> = (0..rank).collect();
+                let (a, b) = (self.random.below(rank), self.random.below(rank));
+                permutation.swap(a, b);
+                let shape = permutation.iter().map(|axis| dims[*axis]).collect();
+                self.operation(Op::Transpose(Transpose { permutation }), &[x], vec![shape])
+            }
+            2 => {
+                let (from, to) = (self.random.below(rank), self.random.below(rank));
+                let factor = self.random.pick(&[1, 2, 3, dims[from].max(1)]);
+                let mut shape = dims.to_vec();
+                if factor > 0 && dims[from] % factor == 0 {
+                    shape[from] /= factor;
+                    shape[to] = shape[to].saturating_mul(factor);
+                }
+                match self.graph.reshape(x, &shape).is_ok() {
+                    true => vec![shape],
+                    false => Vec::new(),
+                }
+            }
+            _ => {
+                let axis = self.random.below(rank);
+                let mut other = dims.to_vec();
+                other[axis] = self.random.pick(self.menu.extents);
+                let Some(dtype) = self.dtype(x) else { return Vec::new() };
+                let uid = self.fresh();
+                let name = format!("in{uid}");
+                self.graph.tensor(TensorDesc::packed(uid, name, &other, dtype));
+                let mut shape = dims.to_vec();
+                shape[axis] = shape[axis].saturating_add(other[axis]);
+                let op = Op::Concatenate(Concatenate::new(axis as i64, 2));
+                let operands = if self.chance(2) { [x, uid] } else { [uid, x] };
+                let results = self.operation(op, &operands, vec![shape]);
+                let read = !results.is_empty();
+                self.values.push(Value { uid, dims: other, written: false, read });
+                results
+            }
+        }
+    }
+
     /// One operation more, where what is drawn is one.
     fn grow(&mut self) {
         let at = self.random.below(self.values.len());
         let (x, dims) = (self.values[at].uid, self.values[at].dims.clone());
-        let results = match self.random.below(20) {
+        let results = match self.random.below(24) {
             9..=12 => {
                 let kept = |dim: &i64| if self.random.below(2) == 0 { 1 } else { *dim };
                 let shape: Vec<i64> = dims.iter().map(kept).collect();
@@ -278,6 +338,12 @@ impl Grown<'_> {
             13..=15 if self.rank > 1 => self.matmul(x, &dims),
             16..=18 if self.rank > 1 => self.norm(x, &dims),
             19 if self.rank > 1 => self.channels(x, &dims),
+            20..=23 => {
+                let results = self.moved(x, &dims);
+                let made = results.iter().map(|_| self.uid + 1);
+                self.typed.extend(made.chain([x]));
+                results
+            }
             _ => self.pointwise(x, dims),
         };
         self.values[at].read |= !results.is_empty();
@@ -295,7 +361,8 @@ pub fn wild_graph(menu: &Menu, seed: u64) -> Option<OperationGraph> {
     let operations = 1 + random.below(menu.operations_max);
     let dims: Vec<i64> = (0..rank).map(|_| random.pick(menu.extents)).collect();
     let graph = OperationGraph::builder();
-    let mut grown = Grown { random, menu, graph, values: Vec::new(), rank, uid: 0 };
+    let mut grown =
+        Grown { random, menu, graph, values: Vec::new(), rank, uid: 0, typed: Vec::new() };
     grown.input(&dims);
     for _ in 0..operations {
         grown.grow();
@@ -303,7 +370,9 @@ pub fn wild_graph(menu: &Menu, seed: u64) -> Option<OperationGraph> {
     for at in 0..grown.values.len() {
         let Value { uid, written, read, .. } = grown.values[at];
         if written && (!read || grown.chance(3)) {
-            let dtype = grown.random.pick(menu.types);
+            let any = grown.random.pick(menu.types);
+            let own = grown.dtype(uid).filter(|_| grown.typed.contains(&uid));
+            let dtype = own.unwrap_or(any);
             grown.graph.output(uid, &format!("t{uid}"), dtype);
         }
     }

@@ -5,17 +5,21 @@
 //! behind it. Operands that are broadcast along everything are loaded once per thread; in a
 //! persistent grid those that depend on the column alone stay in registers.
 //!
-//! A second engine, `pointwise_general`, takes the shape at run time: one element at a time, for
+//! The engine `pointwise_grouped` runs operations of several shapes so, in one launch.
+//!
+//! Another one, `pointwise_general`, takes the shape at run time: one element at a time, for
 //! any shape and strides of the same operations.
 
 mod domain;
 mod general;
+mod grouped;
 mod heuristic;
 mod parameters;
 mod schedule;
 mod work;
 
 pub(super) use general::GeneralEngine;
+pub(super) use grouped::GroupedEngine;
 
 use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::decompose::Decomposed;
@@ -62,6 +66,24 @@ impl Engine for PointwiseEngine {
     }
 }
 
+/// Checks that a graph is pointwise, and the architecture one that the templates are for.
+///
+/// # Errors
+/// `NotSupported` with the operation that is not, or the architecture.
+fn check_pointwise(graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
+    let other = |operation: &&Operation| operation.as_pointwise().is_none();
+    if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
+        return Err(Error::not_supported(format!("{op} is not pointwise")));
+    }
+    match target.arch.capability < CAPABILITY_MIN {
+        true => {
+            let arch = target.arch;
+            Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")))
+        }
+        false => Ok(()),
+    }
+}
+
 /// A graph of pointwise operations with the space that its elements span.
 #[derive(Debug, Clone)]
 struct Elements<'a> {
@@ -76,14 +98,7 @@ impl<'a> Elements<'a> {
     fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Elements<'a>> {
         let decomposed = Decomposed::of(graph)?;
         let graph = decomposed.graph();
-        let other = |operation: &&Operation| operation.as_pointwise().is_none();
-        if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
-            return Err(Error::not_supported(format!("{op} is not pointwise")));
-        }
-        if target.arch.capability < CAPABILITY_MIN {
-            let arch = target.arch;
-            return Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")));
-        }
+        check_pointwise(graph, target)?;
         let passed = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
         // One parameter is the number of rows.
         if passed >= PARAMETERS_MAX {

@@ -24,8 +24,17 @@ struct Variables {
     /// The program, for the header comment.
     listing: Vec<String>,
     functions: BTreeSet<&'static str>,
-    index_type: &'static str,
     threads: i64,
+    group: Group,
+    kernel_parameters: String,
+}
+
+/// What is computed in one shape: the blocks of the launch, or a group of them.
+#[derive(Serialize)]
+pub(super) struct Group {
+    /// C++ expression of a block's number in the group.
+    block: &'static str,
+    index_type: &'static str,
     vector: i64,
     items: i64,
     /// Extent of the innermost dimension, and chunks that cover it.
@@ -45,7 +54,15 @@ struct Variables {
     lines: Vec<String>,
     chain_parameters: String,
     chain_arguments: String,
-    kernel_parameters: String,
+}
+
+/// A program in one shape, as text.
+pub(super) struct Text {
+    pub(super) group: Group,
+    pub(super) listing: Vec<String>,
+    pub(super) functions: BTreeSet<&'static str>,
+    /// Names and declarations of the tensors that are passed.
+    pub(super) passed: Vec<(String, String)>,
 }
 
 /// A tensor that is passed.
@@ -84,12 +101,21 @@ struct Output {
     store_stride: String,
 }
 
-struct Context<'a> {
-    graph: CanonicalGraph<'a>,
-    domain: &'a Domain,
-    schedule: &'a Schedule,
+pub(super) struct Context<'a> {
+    pub(super) graph: CanonicalGraph<'a>,
+    pub(super) domain: &'a Domain,
+    pub(super) schedule: &'a Schedule,
     /// Identifier of each tensor of the graph; empty for virtual ones.
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
+}
+
+/// The tensors that a program reads.
+pub(super) fn inputs_of(program: &GraphProgram) -> Vec<usize> {
+    let read = |(input, source): (usize, &Source)| match source {
+        Source::Tensor(at) if program.reads(input) => Some(*at),
+        _ => None,
+    };
+    program.sources.iter().enumerate().filter_map(read).collect()
 }
 
 /// Assembles spec and launch.
@@ -103,16 +129,17 @@ pub(super) fn kernel_plan(
     let mut identifiers = Identifiers::new();
     let names = names(graph, &mut identifiers);
     let context = Context { graph, domain, schedule, names };
-    let inputs: Vec<usize> = program
-        .sources
-        .iter()
-        .enumerate()
-        .filter_map(|(input, source)| match source {
-            Source::Tensor(at) if program.reads(input) => Some(*at),
-            _ => None,
-        })
+    let inputs = inputs_of(program);
+    let Text { group, listing, functions, passed } =
+        context.text(program, &inputs, identifiers, "blockIdx.x");
+    let kernel_parameters: Vec<String> = passed
+        .into_iter()
+        .map(|(_, parameter)| parameter)
+        .chain(["const long long COUNT".to_owned()])
         .collect();
-    let variables = context.variables(program, &inputs, identifiers);
+    let kernel_parameters = list(&kernel_parameters, Indent(4), Width(25));
+    let threads = schedule.threads;
+    let variables = Variables { listing, functions, threads, group, kernel_parameters };
     let variant = if schedule.fixed_columns { "rows" } else { "flat" };
     let dtype = graph.tensors[program.outputs[0]].dtype;
     let names = KernelNames {
@@ -134,12 +161,14 @@ pub(super) fn kernel_plan(
 }
 
 impl Context<'_> {
-    fn variables(
+    /// The text of a program, `block` being a block's number.
+    pub(super) fn text(
         &self,
         program: &GraphProgram,
         inputs: &[usize],
         mut identifiers: Identifiers,
-    ) -> Variables {
+        block: &'static str,
+    ) -> Text {
         let input_names: Vec<String> = program
             .sources
             .iter()
@@ -167,19 +196,16 @@ impl Context<'_> {
         let tensors = inputs.iter().chain(&program.outputs).map(|at| self.tensor(*at));
         let outputs = std::iter::zip(&program.outputs, &emitted.outputs)
             .map(|(at, output)| self.output(*at, output.ctype));
-        let kernel_parameters: Vec<String> = inputs
-            .iter()
-            .chain(&program.outputs)
-            .map(|at| kernel_parameter(self.graph, *at, &self.names[*at]))
-            .chain(["const long long COUNT".to_owned()])
-            .collect();
-        let Schedule { vector, items, threads, chunks, .. } = *self.schedule;
+        let passed = inputs.iter().chain(&program.outputs).map(|at| {
+            let name = self.names[*at].clone();
+            let parameter = kernel_parameter(self.graph, *at, &name);
+            (name, parameter)
+        });
+        let Schedule { vector, items, chunks, .. } = *self.schedule;
         let outer = &self.domain.extents[..self.domain.extents.len() - 1];
-        Variables {
-            listing: program.program.to_string().lines().map(str::to_owned).collect(),
-            functions: emitted.functions,
+        let group = Group {
+            block,
             index_type: self.index_type(),
-            threads,
             vector,
             items,
             columns: self.domain.columns(),
@@ -196,12 +222,17 @@ impl Context<'_> {
             lines: emitted.lines,
             chain_parameters: list(&chain_parameters, Indent(4), Width(60)),
             chain_arguments: list(&chain_arguments, Indent(24), Width(70)),
-            kernel_parameters: list(&kernel_parameters, Indent(4), Width(25)),
+        };
+        Text {
+            group,
+            listing: program.program.to_string().lines().map(str::to_owned).collect(),
+            functions: emitted.functions,
+            passed: passed.collect(),
         }
     }
 
     /// What the kernel counts at run time: rows, or columns where there is but one row.
-    fn count(&self) -> i64 {
+    pub(super) fn count(&self) -> i64 {
         match self.domain.extents.len() {
             1 => self.domain.columns(),
             _ => self.domain.rows(),

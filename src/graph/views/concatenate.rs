@@ -89,10 +89,7 @@ impl Semantics for Concatenate {
             }
             if operand.dtype != first.dtype {
                 let (own, other) = (&operand.name, &first.name);
-                return fail(format!(
-                    "`{own}` is {}, `{other}` is {}",
-                    operand.dtype, first.dtype
-                ));
+                return fail(format!("`{own}` is {}, `{other}` is {}", operand.dtype, first.dtype));
             }
             let Some(sum) = dims[axis].checked_add(operand.dims[axis]) else {
                 return fail("the extents add up to more than 2^63".to_owned());
@@ -111,7 +108,8 @@ impl Semantics for Concatenate {
             Err(Error::bad_param(format!("{self}: `{name}`, which is in place, {rule}")))
         };
         if operand.is_virtual || y.is_virtual || operand.by_value {
-            let whose = if y.is_virtual { format!(", nor has `{}`", y.name) } else { String::new() };
+            let whose =
+                if y.is_virtual { format!(", nor has `{}`", y.name) } else { String::new() };
             return fail(format!("has no memory{whose}"));
         }
         let moves = |at: &usize| operand.dims[*at] > 1 && operand.strides[*at] != y.strides[*at];

@@ -5,10 +5,10 @@
 //! written, through a tensor with strides of its own in the memory of another.
 
 mod concatenate;
+mod reshape;
 mod resolve;
 mod rewrite;
 mod slice;
-mod reshape;
 mod transpose;
 mod view;
 
@@ -26,12 +26,7 @@ use crate::tensor::TensorDesc;
 ///
 /// # Errors
 /// `BadParam` naming the result.
-fn check_moved(
-    of: &dyn Semantics,
-    x: &TensorDesc,
-    y: &TensorDesc,
-    dims: &[i64],
-) -> Result<()> {
+fn check_moved(of: &dyn Semantics, x: &TensorDesc, y: &TensorDesc, dims: &[i64]) -> Result<()> {
     let (name, own) = (&y.name, &y.dims);
     if y.dims != dims {
         let text = format!("{of}: output `{name}` is {own:?}, expected {dims:?}");

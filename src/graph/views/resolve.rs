@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::error::Result;
 use crate::graph::operation::{Op, Operation};
+use crate::graph::views::Concatenate;
 pub(in crate::graph) use crate::graph::views::rewrite::Place;
 use crate::graph::views::rewrite::{Rewrite, refuse};
 use crate::graph::views::view::{View, refinement, then};
@@ -58,8 +59,7 @@ pub(in crate::graph) fn resolve(
     let touched = |tensor: &&TensorDesc| {
         emitted.iter().any(|of| of.inputs.iter().chain(&of.outputs).any(|uid| *uid == tensor.uid))
     };
-    let mut kept: Vec<TensorDesc> =
-        made.iter().chain(tensors).filter(touched).cloned().collect();
+    let mut kept: Vec<TensorDesc> = made.iter().chain(tensors).filter(touched).cloned().collect();
     kept.sort_by_key(|tensor| tensor.uid);
     Ok(Some(Resolved { tensors: kept, operations: emitted, places }))
 }
@@ -94,27 +94,60 @@ fn stored(
     way: &[View],
     seen: i64,
 ) -> Result<()> {
-    if let Op::Concatenate(op) = operation.op {
-        if !way.is_empty() {
-            return refuse(format!("{op} is written as it is"));
-        }
-        let (dims, mut first) = (rewrite.tensor(uid).dims.clone(), 0);
-        let axis = op.axis as usize;
-        for (at, operand) in operation.inputs.iter().enumerate() {
-            let TensorDesc { dims: own, name, .. } = rewrite.tensor(*operand).clone();
-            let extent = own[axis];
-            let piece = View::along(&dims, axis, first, extent);
-            first += extent;
-            if op.in_place == Some(at as i64) || own.contains(&0) {
-                continue;
-            }
-            piece_into(rewrite, uid, *operand, &then(&[], piece, &dims), &name)?;
-        }
-        return Ok(());
+    let concatenated = if way.is_empty() { concatenated(rewrite, uid, operation) } else { None };
+    if let Some((op, operands, way)) = concatenated {
+        return pieces(rewrite, uid, (op, operands), &way);
     }
     let value = rewrite.value(uid, way)?;
     if value != seen {
         rewrite.store(value, seen);
+    }
+    Ok(())
+}
+
+/// The concatenation that an output is all of, and how the output is to be seen to be it.
+fn concatenated<'a>(
+    rewrite: &Rewrite<'a>,
+    uid: i64,
+    operation: &'a Operation,
+) -> Option<(Concatenate, &'a [i64], Vec<View>)> {
+    let (mut at, mut chain) = (operation, Vec::new());
+    loop {
+        match &at.op {
+            Op::Concatenate(op) => {
+                let dims = rewrite.tensor(uid).dims.clone();
+                let inverse = chain.iter().rev().map(View::inverse);
+                let inverse: Option<Vec<View>> = inverse.collect();
+                let way = inverse?.into_iter().fold(Vec::new(), |all, of| then(&all, of, &dims));
+                return Some((*op, &at.inputs, way));
+            }
+            Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) => {
+                let (x, seen) = rewrite.behind(at, &chain);
+                (at, chain) = (rewrite.writer(x)?, seen);
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Computes the operands of a concatenation into their places in the output, seen in some way.
+fn pieces(
+    rewrite: &mut Rewrite<'_>,
+    uid: i64,
+    (op, operands): (Concatenate, &[i64]),
+    way: &[View],
+) -> Result<()> {
+    let own = rewrite.tensor(uid).dims.clone();
+    let whole = way.iter().fold(own.clone(), |dims, view| view.dims(&dims));
+    let (axis, mut first) = (op.axis as usize, 0);
+    for (at, operand) in operands.iter().enumerate() {
+        let TensorDesc { dims, name, .. } = rewrite.tensor(*operand).clone();
+        let piece = View::along(&whole, axis, first, dims[axis]);
+        first += dims[axis];
+        if op.in_place == Some(at as i64) || dims.contains(&0) {
+            continue;
+        }
+        piece_into(rewrite, uid, *operand, &then(way, piece, &own), &name)?;
     }
     Ok(())
 }

@@ -114,11 +114,9 @@ impl<'a> Rewrite<'a> {
         let (x, y) = (operation.inputs[0], operation.outputs[0]);
         let [from, to] = [x, y].map(|uid| self.tensor(uid).dims.clone());
         let view = match &operation.op {
-            Op::Slice(slice) => View::Slice {
-                begin: slice.begin.clone(),
-                stride: slice.stride.clone(),
-                dims: to,
-            },
+            Op::Slice(slice) => {
+                View::Slice { begin: slice.begin.clone(), stride: slice.stride.clone(), dims: to }
+            }
             Op::Transpose(op) => View::Transpose(op.permutation.clone()),
             _ => View::Reshape { from: from.clone(), to },
         };
@@ -140,17 +138,14 @@ impl<'a> Rewrite<'a> {
     ///
     /// # Errors
     /// `NotSupported` where no strides say it.
-    pub(super) fn place(
-        &mut self,
-        uid: i64,
-        chain: &[View],
-        name: Option<&str>,
-    ) -> Result<i64> {
+    pub(super) fn place(&mut self, uid: i64, chain: &[View], name: Option<&str>) -> Result<i64> {
         let base = self.tensor(uid);
         let name = name.filter(|name| !name.is_empty()).unwrap_or(&base.name).to_owned();
         let Some(Layout { dims, strides, offset }) = Layout::of(base).through(chain) else {
             let (own, strides) = (&base.name, &base.strides);
-            return refuse(format!("no strides say what is seen of `{own}` of strides {strides:?}"));
+            return refuse(format!(
+                "no strides say what is seen of `{own}` of strides {strides:?}"
+            ));
         };
         let TensorDesc { dtype, by_value, alignment, .. } = *base;
         let bytes = offset.saturating_mul(dtype.bytes() as i64);

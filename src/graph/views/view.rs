@@ -50,7 +50,9 @@ impl View {
         match self {
             View::Slice { begin, stride, dims } => {
                 let whole = |axis: usize| {
-                    begin[axis] == 0 && dims[axis] == of[axis] && (stride[axis] == 1 || of[axis] < 2)
+                    begin[axis] == 0
+                        && dims[axis] == of[axis]
+                        && (stride[axis] == 1 || of[axis] < 2)
                 };
                 (0..of.len()).all(whole)
             }
@@ -91,7 +93,11 @@ impl View {
                     _ => stride.checked_mul(*step),
                 };
                 let strides = strides.iter().zip(stride).zip(&dims).map(apart).collect();
-                Some(Layout { strides: Option::from_iter::<Vec<_>>(strides)?, dims, offset: offset + first })
+                Some(Layout {
+                    strides: Option::from_iter::<Vec<_>>(strides)?,
+                    dims,
+                    offset: offset + first,
+                })
             }
             View::Transpose(permutation) => {
                 let strides = permutation.iter().map(|axis| strides[*axis]).collect();

@@ -19,6 +19,7 @@ use crate::recurrence;
 use crate::reduction::{residual_rms, softmax};
 use crate::rnn_cells::user_cells;
 use crate::rows::{layer, long};
+use crate::views;
 
 /// A kernel to plant bugs in: a graph with values, an engine and the knobs that choose its form.
 pub struct Form {
@@ -143,6 +144,7 @@ fn rows() -> Vec<Form> {
             &[("grid", 0), ("items", 1), ("threads", 128)],
         ),
         form("pointwise_general", "pointwise_general", filled(strided()), &[]),
+        form("pointwise_grouped", "pointwise_grouped", filled(views::split_heads()), &[]),
         form(
             "reduction",
             "reduction",
