@@ -28,6 +28,7 @@ mod lines;
 mod mode;
 mod pointwise;
 mod program;
+pub(crate) mod pullback;
 mod simplify;
 
 pub use emit::{Emission, EmittedOutput, EmittedProgram};

@@ -29,6 +29,26 @@ impl GraphBuilder {
         uid
     }
 
+    /// Everything that a graph has.
+    pub(super) fn of(graph: &OperationGraph) -> GraphBuilder {
+        let (tensors, operations) = (graph.tensors().to_vec(), graph.operations().to_vec());
+        GraphBuilder { tensors, operations }
+    }
+
+    /// Replaces the descriptor of a tensor.
+    pub(super) fn replace(&mut self, with: TensorDesc) {
+        let own = self.tensors.iter_mut().find(|tensor| tensor.uid == with.uid);
+        *own.expect("the tensor is known") = with;
+    }
+
+    pub(super) fn tensors(&self) -> &[TensorDesc] {
+        &self.tensors
+    }
+
+    pub(super) fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
     /// The descriptor of a tensor so far; `None` for an unknown uid.
     pub fn descriptor(&self, uid: i64) -> Option<&TensorDesc> {
         self.tensors.iter().find(|tensor| tensor.uid == uid)
@@ -70,7 +90,7 @@ impl GraphBuilder {
     /// # Errors
     /// As [`GraphBuilder::pointwise`].
     pub fn reduction(&mut self, op: Reduction, x: i64, dims: &[i64]) -> Result<i64> {
-        self.with_dims(Op::Reduction(op), x, dims)
+        self.with_dims(Op::Reduction(op), &[x], dims)
     }
 
     /// Adds a reshape of `x` to `dims`, with a virtual result.
@@ -78,14 +98,14 @@ impl GraphBuilder {
     /// # Errors
     /// As [`GraphBuilder::pointwise`].
     pub fn reshape(&mut self, x: i64, dims: &[i64]) -> Result<i64> {
-        self.with_dims(Op::Reshape(Reshape), x, dims)
+        self.with_dims(Op::Reshape(Reshape), &[x], dims)
     }
 
-    /// Adds an operation on `x` whose virtual result has these dimensions.
-    fn with_dims(&mut self, op: Op, x: i64, dims: &[i64]) -> Result<i64> {
-        let dtype = result_type(&op, &self.operands(&op, &[x])?);
+    /// Adds an operation whose virtual result has these dimensions.
+    pub(super) fn with_dims(&mut self, op: Op, inputs: &[i64], dims: &[i64]) -> Result<i64> {
+        let dtype = result_type(&op, &self.operands(&op, inputs)?);
         let uid = self.intermediate(dims, dtype);
-        self.operation_into(op, &[x], &[uid]);
+        self.operation_into(op, inputs, &[uid]);
         Ok(uid)
     }
 

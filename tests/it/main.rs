@@ -99,6 +99,7 @@ mod torch_graphs;
 mod trust;
 mod tuned_splits;
 mod views;
+mod vjp;
 mod warm;
 mod wild;
 mod wild_layers;

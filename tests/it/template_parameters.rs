@@ -99,15 +99,17 @@ fn more_graphs() -> Vec<OperationGraph> {
         rms_gradients([64, 768]),
         golden::centred([16, 512, 768]),
         lstm(),
-        row_beside_matrix(),
+        row_beside_matrix(&[]),
+        row_beside_matrix(&[48]),
         rounded_mean(&[64, 1000], &[64, 1]),
         rounded_mean(&[16, 1 << 20], &[16, 1]),
         rounded_mean(&[16, 512, 768], &[16, 1, 768]),
     ]
 }
 
-/// An output that is a row, of which one row of threads stores the elements.
-fn row_beside_matrix() -> OperationGraph {
+/// An output that is a row, of which one row of threads stores the elements, and matrices with
+/// other numbers of rows.
+fn row_beside_matrix(others: &[i64]) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[16, 256], DType::F32);
     let row = graph.input("row", &[1, 256], DType::F32);
@@ -115,6 +117,11 @@ fn row_beside_matrix() -> OperationGraph {
     graph.output(positive, "positive", DType::F32);
     let y = graph.pointwise(Pointwise::new(Mode::Add), &[x, positive]).unwrap();
     graph.output(y, "y", DType::F32);
+    for rows in others {
+        let other = graph.input(&format!("x{rows}"), &[*rows, 256], DType::F32);
+        let z = graph.pointwise(Pointwise::new(Mode::Mul), &[other, row]).unwrap();
+        graph.output(z, &format!("z{rows}"), DType::F32);
+    }
     graph.build().unwrap()
 }
 

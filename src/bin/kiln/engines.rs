@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
+use kiln::graph::Vjp;
 use kiln::{Config, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
@@ -12,12 +13,14 @@ use crate::options::{DeviceArgs, SelectionArgs};
 use crate::problem;
 use crate::progress;
 use crate::terminal::say_json;
+use crate::vjp;
 
 const EXAMPLES: &str = "\
 Examples:
   kiln engines chain.json
   kiln engines chain.json --device sim:h200 --source
-  kiln engines mlp.json --device sim:a100 --settings 40 --without tensor_core";
+  kiln engines mlp.json --device sim:a100 --settings 40 --without tensor_core
+  kiln engines mlp.json --vjp";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,6 +35,9 @@ pub struct EnginesArgs {
     /// Also print the CUDA source of the chosen configuration
     #[arg(long)]
     source: bool,
+    /// Show the graph with what its gradients need, the graph of its gradients, and what is saved
+    #[arg(long)]
+    vjp: bool,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -47,7 +53,18 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let (mut described, mut cuts, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     let mut refused = None;
     progress::doing(format!("asking every engine about {}", args.problem.display()));
-    for graph in problem.graphs() {
+    let gradients: Vec<Vjp> = match args.vjp {
+        true => {
+            let of = problem.graphs().into_iter();
+            of.map(|of| vjp::differentiated(of, &[], &[])).collect::<kiln::Result<_>>()?
+        }
+        false => Vec::new(),
+    };
+    let graphs: Vec<&OperationGraph> = match args.vjp {
+        true => gradients.iter().flat_map(|of| [&of.forward, &of.backward]).collect(),
+        false => problem.graphs(),
+    };
+    for graph in graphs {
         let parts = kiln.parts(graph);
         let known = parts.as_deref().unwrap_or_default();
         let first = described.len();
@@ -63,6 +80,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     if args.json {
         let document = json!({
             "device": target.to_string(),
+            "saved": gradients.iter().map(vjp::saved_json).collect::<Vec<_>>(),
             "parts": described,
             "cuts": cuts.iter().map(cut_json).collect::<Vec<_>>(),
             "sources": sources,
@@ -70,6 +88,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
         say_json(&document);
     } else {
         say!("device  {target}");
+        gradients.iter().flat_map(vjp::saved_lines).for_each(|line| say!("{line}"));
         for (number, part) in described.iter().enumerate() {
             if described.len() > 1 {
                 say!("\npart {} of {}", number + 1, described.len());

@@ -26,6 +26,7 @@ mod run;
 mod sass;
 mod terminal;
 mod tune;
+mod vjp;
 mod warm;
 
 use std::io::IsTerminal;
@@ -102,6 +103,8 @@ enum Command {
     Sass(sass::SassArgs),
     /// Show which engines can run a problem, with knobs, and why the others cannot
     Engines(engines::EnginesArgs),
+    /// Write the gradients of a problem's graph as a problem, and show what is saved for them
+    Vjp(vjp::VjpArgs),
     /// Benchmark a problem file, a recurrent network or attention: build, host overhead, device
     /// time
     Bench(bench::BenchArgs),
@@ -238,6 +241,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Sass(args) => sass::sass(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
+        Command::Vjp(args) => vjp::vjp(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Plan(args) => plan::plan(&args),

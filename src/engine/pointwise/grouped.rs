@@ -61,13 +61,14 @@ struct Component {
     operations: Vec<Operation>,
     /// The position of each tensor in the graph.
     positions: Vec<i64>,
+    uids: Vec<i64>,
     offsets: Vec<i64>,
 }
 
 impl Component {
     fn graph(&self) -> CanonicalGraph<'_> {
-        let Component { tensors, operations, positions, offsets } = self;
-        CanonicalGraph { tensors, operations, uids: positions, offsets }
+        let Component { tensors, operations, uids, offsets, .. } = self;
+        CanonicalGraph { tensors, operations, uids, offsets }
     }
 }
 
@@ -114,6 +115,10 @@ fn component(graph: CanonicalGraph<'_>, labels: &[usize], label: usize) -> Compo
                 inputs: renamed(&of.inputs),
                 outputs: renamed(&of.outputs),
             })
+            .collect(),
+        uids: positions
+            .iter()
+            .map(|at| graph.uids.get(*at as usize).copied().unwrap_or(-1))
             .collect(),
         offsets: positions.iter().map(|uid| graph.offset(*uid as usize)).collect(),
         positions,
@@ -282,10 +287,9 @@ impl Tunable<3> for Grouped<'_> {
             let Scheduled { elements, schedule, blocks } = group;
             let graph = elements.graph();
             let program = GraphProgram::whole(graph);
-            let inputs = inputs_of(&program);
             let names = names(graph, &mut identifiers);
-            let context = Context { graph, domain: &elements.domain, schedule, names };
-            let text = context.text(&program, &inputs, identifiers.clone(), "block");
+            let context = Context::new((graph, &elements.domain, schedule), &program, names);
+            let text = context.text(&program, identifiers.clone(), "block");
             let name = format!("group{at}");
             let argument = |tensor: &usize| {
                 let position = component.positions[*tensor];
@@ -294,7 +298,7 @@ impl Tunable<3> for Grouped<'_> {
                     false => Argument::Address(position),
                 }
             };
-            arguments.extend(inputs.iter().chain(&program.outputs).map(argument));
+            arguments.extend(context.passed().map(argument));
             numbers.extend([context.count(), i64::from(*blocks)]);
             blocks_all += blocks;
             let Text { group, listing, functions, passed } = text;

@@ -14,6 +14,7 @@ mod domain;
 mod general;
 mod grouped;
 mod heuristic;
+mod interleave;
 mod parameters;
 mod schedule;
 mod work;

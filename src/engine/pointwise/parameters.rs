@@ -4,19 +4,23 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::dtype::DType;
 use crate::engine::access::access_bytes;
 use crate::engine::dimensions::coordinates;
 use crate::engine::header::KernelNames;
 use crate::engine::pointwise::domain::Domain;
+use crate::engine::pointwise::interleave::{Interleave, interleave};
 use crate::engine::pointwise::schedule::{Access, Schedule};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{
     Indent, Width, arguments, ctype, kernel_parameter, list, names, untold,
 };
-use crate::expr::Identifiers;
+use crate::escape::escaped;
+use crate::expr::{Identifiers, Math, Value};
 use crate::graph::CanonicalGraph;
 use crate::kernel::{KernelPlan, LaunchPlan};
 use crate::target::Arch;
+use crate::tensor::TensorDesc;
 
 /// Variables of `pointwise/sm75_pointwise.cu`.
 #[derive(Serialize)]
@@ -44,10 +48,10 @@ pub(super) struct Group {
     extents: Vec<i64>,
     divisions: Vec<String>,
     has_tail: bool,
-    fixed_columns: bool,
+    /// Where a thread stays in its columns: chunks of one row that a block covers, and blocks side
+    /// by side in a row; else nothing.
+    fixed_columns: Vec<i64>,
     persistent: bool,
-    block_chunks: i64,
-    column_blocks: i64,
     tensors: Vec<Tensor>,
     outputs: Vec<Output>,
     /// Statements of the program.
@@ -79,12 +83,14 @@ struct Tensor {
     strides: Vec<i64>,
     /// C++ expression of an element's offset.
     offset: String,
+    /// Tensors whose elements take turns with its own, itself among them.
+    parts: usize,
     /// Elements of a fragment.
-    fragment: &'static str,
+    fragment: String,
     /// The function that loads one, and two of its arguments.
     load: String,
     load_stride: String,
-    load_valid: &'static str,
+    load_valid: String,
 }
 
 /// A tensor that is written.
@@ -94,6 +100,10 @@ struct Output {
     ctype: &'static str,
     /// Type of the values before they are rounded.
     value_type: &'static str,
+    /// The tensors whose elements take turns, itself first, if there are others; else none.
+    parts: Vec<String>,
+    /// Whether it is stored with another one.
+    follows: bool,
     /// C++ condition, if there is one.
     guard: String,
     /// The function that stores a fragment, and one of its arguments.
@@ -107,6 +117,59 @@ pub(super) struct Context<'a> {
     pub(super) schedule: &'a Schedule,
     /// Identifier of each tensor of the graph; empty for virtual ones.
     pub(super) names: Vec<String>,
+    /// Tensors that are read, and those that are written.
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+    /// What each output is computed in; one that is only copied in its type.
+    computed: Vec<Computed>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Computed {
+    In(Math),
+    Copied(DType),
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(
+        elements: (CanonicalGraph<'a>, &'a Domain, &'a Schedule),
+        program: &GraphProgram,
+        names: Vec<String>,
+    ) -> Context<'a> {
+        let (graph, domain, schedule) = elements;
+        let (inputs, outputs) = (inputs_of(program), program.outputs.clone());
+        let program = &program.program;
+        let computed = |value: &Value| match value {
+            Value::Result(at) => Computed::In(program.compute(&program.instructions()[*at])),
+            value => Computed::Copied(program.dtype(*value)),
+        };
+        let computed = program.outputs().iter().map(computed).collect();
+        Context { graph, domain, schedule, names, inputs, outputs, computed }
+    }
+
+    /// The tensors that are passed: of those that take turns the first.
+    pub(super) fn passed(&self) -> impl Iterator<Item = &usize> {
+        let leads = |at: &&usize| self.interleave(**at).is_none_or(|of| of.part == 0);
+        self.inputs.iter().chain(&self.outputs).filter(leads)
+    }
+
+    /// The place of a tensor among those that take turns with it.
+    fn interleave(&self, at: usize) -> Option<Interleave> {
+        if !self.graph.is_written(at) {
+            let streamed: Vec<usize> = self
+                .inputs
+                .iter()
+                .copied()
+                .filter(|at| self.access(*at) == Access::Stream)
+                .collect();
+            return interleave(self.graph, self.domain, at, &streamed);
+        }
+        let own = self.outputs.iter().position(|output| *output == at)?;
+        let alike = std::iter::zip(&self.outputs, &self.computed)
+            .filter(|(output, of)| **of == self.computed[own] && self.guard(**output).is_empty());
+        let alike: Vec<usize> = alike.map(|(output, _)| *output).collect();
+        interleave(self.graph, self.domain, at, &alike)
+    }
 }
 
 /// The tensors that a program reads.
@@ -128,10 +191,9 @@ pub(super) fn kernel_plan(
 ) -> KernelPlan {
     let mut identifiers = Identifiers::new();
     let names = names(graph, &mut identifiers);
-    let context = Context { graph, domain, schedule, names };
-    let inputs = inputs_of(program);
+    let context = Context::new((graph, domain, schedule), program, names);
     let Text { group, listing, functions, passed } =
-        context.text(program, &inputs, identifiers, "blockIdx.x");
+        context.text(program, identifiers, "blockIdx.x");
     let kernel_parameters: Vec<String> = passed
         .into_iter()
         .map(|(_, parameter)| parameter)
@@ -153,7 +215,7 @@ pub(super) fn kernel_plan(
         threads: schedule.threads as u32,
         shared_bytes: 0,
         cooperative: false,
-        arguments: arguments(graph, inputs.iter().chain(&program.outputs)),
+        arguments: arguments(graph, context.passed()),
         maps: Vec::new(),
         numbers: vec![context.count()],
     };
@@ -165,7 +227,6 @@ impl Context<'_> {
     pub(super) fn text(
         &self,
         program: &GraphProgram,
-        inputs: &[usize],
         mut identifiers: Identifiers,
         block: &'static str,
     ) -> Text {
@@ -193,10 +254,10 @@ impl Context<'_> {
             chain_parameters.push(format!("{}& {name}", output.ctype));
             chain_arguments.push(format!("{name}_value[j]"));
         }
-        let tensors = inputs.iter().chain(&program.outputs).map(|at| self.tensor(*at));
+        let tensors = self.passed().map(|at| self.tensor(*at));
         let outputs = std::iter::zip(&program.outputs, &emitted.outputs)
             .map(|(at, output)| self.output(*at, output.ctype));
-        let passed = inputs.iter().chain(&program.outputs).map(|at| {
+        let passed = self.passed().map(|at| {
             let name = self.names[*at].clone();
             let parameter = kernel_parameter(self.graph, *at, &name);
             (name, parameter)
@@ -213,10 +274,11 @@ impl Context<'_> {
             extents: outer.to_vec(),
             divisions: coordinates(outer.len(), "row", "EXTENT"),
             has_tail: self.domain.columns() % vector != 0,
-            fixed_columns: self.schedule.fixed_columns,
+            fixed_columns: match self.schedule.fixed_columns {
+                true => vec![self.schedule.block_chunks, self.schedule.column_blocks],
+                false => Vec::new(),
+            },
             persistent: self.schedule.persistent,
-            block_chunks: self.schedule.block_chunks,
-            column_blocks: self.schedule.column_blocks,
             tensors: tensors.collect(),
             outputs: outputs.collect(),
             lines: emitted.lines,
@@ -225,7 +287,7 @@ impl Context<'_> {
         };
         Text {
             group,
-            listing: program.program.to_string().lines().map(str::to_owned).collect(),
+            listing: self.listing(program),
             functions: emitted.functions,
             passed: passed.collect(),
         }
@@ -268,7 +330,13 @@ impl Context<'_> {
                     Access::Value => format!("{register}({name})"),
                     Access::Scalar => format!("{name}_in.get(0)"),
                     Access::Row => format!("{name}_in.get(j)"),
-                    Access::Stream => format!("{name}_in[item].get({element})"),
+                    Access::Stream => match self.interleave(*at) {
+                        Some(Interleave { parts, part }) => {
+                            let first = &self.names[parts[0]];
+                            format!("{first}_in[item].get({first}_layout::PARTS * j + {part})")
+                        }
+                        None => format!("{name}_in[item].get({element})"),
+                    },
                 }
             }
         }
@@ -287,31 +355,46 @@ impl Context<'_> {
             (false, Access::Stream) => "stream",
         };
         let ctype = ctype(tensor.dtype);
+        let interleaved = self.interleave(at);
+        let parts = interleaved.as_ref().map_or(1, |of| of.parts.len());
         let (load, load_stride) = match stride {
+            _ if parts > 1 => (format!("load<{name}_layout::ACCESS>"), String::new()),
             0 => (format!("load<int(sizeof({ctype}))>"), String::new()),
             1 => (format!("load<{name}_layout::ACCESS>"), String::new()),
             _ => ("load_strided".to_owned(), format!("{name}_layout::STRIDE, ")),
         };
+        let (fragment, load_valid) = match (stride, parts) {
+            (0, _) => ("1".to_owned(), "1".to_owned()),
+            (_, 1) => ("VECTOR".to_owned(), "valid".to_owned()),
+            _ => {
+                let parts = format!("{name}_layout::PARTS");
+                (format!("{parts} * VECTOR"), format!("{parts} * valid"))
+            }
+        };
         Tensor {
             name,
-            text: untold(tensor),
+            text: self.text_of(at),
             kind,
             ctype,
             access_bytes: self.access_bytes(at),
             stride,
             offset: offset(&strides, stride),
             strides,
-            fragment: if stride == 0 { "1" } else { "VECTOR" },
+            parts,
+            fragment,
             load,
             load_stride,
-            load_valid: if stride == 0 { "1" } else { "valid" },
+            load_valid,
         }
     }
 
     fn output(&self, at: usize, value_type: &'static str) -> Output {
         let name = self.names[at].clone();
         let stride = self.domain.column_stride(at);
+        let interleaved = self.interleave(at);
+        let is_part = interleaved.is_some();
         let (store, store_stride) = match stride {
+            _ if is_part => (format!("store<{name}_layout::ACCESS>"), String::new()),
             0 | 1 => (format!("store<{name}_layout::ACCESS>"), String::new()),
             _ => ("store_strided".to_owned(), format!("{name}_layout::STRIDE, ")),
         };
@@ -319,6 +402,11 @@ impl Context<'_> {
             name,
             ctype: ctype(self.graph.tensors[at].dtype),
             value_type,
+            follows: interleaved.as_ref().is_some_and(|of| of.part > 0),
+            parts: interleaved
+                .filter(|of| of.part == 0)
+                .map(|of| of.parts.iter().map(|part| self.names[*part].clone()).collect())
+                .unwrap_or_default(),
             guard: self.guard(at),
             store,
             store_stride,
@@ -328,10 +416,37 @@ impl Context<'_> {
     fn access_bytes(&self, at: usize) -> i64 {
         let tensor = &self.graph.tensors[at];
         let outer = &self.domain.extents[..self.domain.extents.len() - 1];
+        let parts = self.interleave(at).map_or(1, |of| of.parts.len() as i64);
         match self.domain.column_stride(at) {
-            1 => access_bytes(tensor, self.domain.row_strides(at), outer, self.schedule.vector),
+            stride if stride == parts => {
+                let vector = parts * self.schedule.vector;
+                access_bytes(tensor, self.domain.row_strides(at), outer, vector)
+            }
             _ => tensor.dtype.bytes() as i64,
         }
+    }
+
+    /// A tensor in words, with those that it stands for.
+    fn text_of(&self, at: usize) -> String {
+        let own = untold(&self.graph.tensors[at]);
+        match self.interleave(at) {
+            None => own,
+            Some(Interleave { parts, .. }) => {
+                let rest = parts[1..].iter().map(|part| untold(&self.graph.tensors[*part]));
+                format!("{own}, by turns with {}", rest.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// The program line by line; what is only copied comes last.
+    fn listing(&self, program: &GraphProgram) -> Vec<String> {
+        let copied = std::iter::zip(&program.outputs, program.program.outputs())
+            .filter(|(_, value)| matches!(value, Value::Input(_)))
+            .map(|(at, value)| {
+                let TensorDesc { name, dtype, .. } = &self.graph.tensors[*at];
+                format!("{}: {dtype} = {}", escaped(name), escaped(program.program.name(*value)))
+            });
+        program.program.to_string().lines().map(str::to_owned).chain(copied).collect()
     }
 
     /// The condition under which an output smaller than the domain is written: once per element.

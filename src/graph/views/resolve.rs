@@ -83,7 +83,48 @@ fn output(rewrite: &mut Rewrite<'_>, uid: i64, operation: &Operation) -> Result<
             return Ok(());
         }
     }
+    let mut attempt = rewrite.clone();
+    if seam(rewrite, uid).is_some_and(|seam| apart(&mut attempt, uid, &seam).is_ok()) {
+        *rewrite = attempt;
+        return Ok(());
+    }
     Err(refused)
+}
+
+/// The axis and the extents of a concatenation that an output is computed from element by element.
+fn seam(rewrite: &Rewrite<'_>, uid: i64) -> Option<(usize, Vec<i64>)> {
+    let dims = rewrite.tensor(uid).dims.clone();
+    let mut open = vec![uid];
+    for _ in 0..64 * WAYS_MAX {
+        let Some(operation) = rewrite.writer(open.pop()?) else { continue };
+        match &operation.op {
+            Op::Concatenate(op) => {
+                let axis = op.axis as usize;
+                let extent = |uid: &i64| rewrite.tensor(*uid).dims[axis];
+                return Some((axis, operation.inputs.iter().map(extent).collect()));
+            }
+            Op::Pointwise(_) => {
+                open.extend(operation.inputs.iter().filter(|of| rewrite.tensor(**of).dims == dims));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Computes an output in pieces along an axis.
+fn apart(rewrite: &mut Rewrite<'_>, uid: i64, (axis, extents): &(usize, Vec<i64>)) -> Result<()> {
+    let (dims, mut first) = (rewrite.tensor(uid).dims.clone(), 0);
+    for extent in extents {
+        let piece = then(&[], View::along(&dims, *axis, first, *extent), &dims);
+        first += extent;
+        if *extent > 0 {
+            let into = rewrite.place(uid, &piece, None)?;
+            let value = rewrite.value(uid, &piece)?;
+            rewrite.store(value, into);
+        }
+    }
+    Ok(())
 }
 
 /// Computes what is seen of an output through some views, into `seen`.

@@ -94,7 +94,17 @@ impl<'a> Rewrite<'a> {
         match (&operation.op, chain) {
             (Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_), _) => {
                 let (x, chain) = self.behind(operation, chain);
-                self.value(x, &chain)
+                if self.writer(x).is_some() || chain.is_empty() {
+                    return self.value(x, &chain);
+                }
+                let name = self.tensor(uid).name.clone();
+                let key = (x, chain);
+                if let Some(known) = self.known.get(&key) {
+                    return Ok(*known);
+                }
+                let seen = self.place(x, &key.1, Some(&name))?;
+                self.known.insert(key, seen);
+                Ok(seen)
             }
             (Op::Concatenate(op), _) => self.piece(*op, operation, chain),
             (_, []) => {
