@@ -118,7 +118,7 @@ fn apart(rewrite: &mut Rewrite<'_>, uid: i64, (axis, extents): &(usize, Vec<i64>
     for extent in extents {
         let piece = then(&[], View::along(&dims, *axis, first, *extent), &dims);
         first += extent;
-        if *extent > 0 {
+        if *extent > 0 || dims.contains(&0) {
             let into = rewrite.place(uid, &piece, None)?;
             let value = rewrite.value(uid, &piece)?;
             rewrite.store(value, into);
@@ -185,7 +185,9 @@ fn pieces(
         let TensorDesc { dims, name, .. } = rewrite.tensor(*operand).clone();
         let piece = View::along(&whole, axis, first, dims[axis]);
         first += dims[axis];
-        if op.in_place == Some(at as i64) || dims.contains(&0) {
+        // Of an empty output there is an operation, though it launches nothing.
+        let is_left_out = dims.contains(&0) && !whole.contains(&0);
+        if op.in_place == Some(at as i64) || is_left_out {
             continue;
         }
         piece_into(rewrite, uid, *operand, &then(way, piece, &own), &name)?;

@@ -329,7 +329,7 @@ mod tests {
         let chain = then(&[], turn.clone(), &dims);
         let chain = then(&chain, flat.clone(), &dims);
         let chain = then(&chain, flat.inverse().expect("one"), &dims);
-        assert_eq!(chain, [turn.clone()]);
+        assert_eq!(chain, std::slice::from_ref(&turn));
         assert!(then(&chain, turn.inverse().expect("one"), &dims).is_empty());
         assert!(then(&[], View::along(&dims, 1, 0, 3), &dims).is_empty());
     }
