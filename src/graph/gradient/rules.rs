@@ -74,6 +74,13 @@ fn pointwise(tape: &mut Tape<'_>, op: &Pointwise, of: &Operation, dy: i64) -> Re
     if op.math == Math::I32 {
         return tape.refuse(of);
     }
+    if is_plain_relu(op) {
+        // Where the result is positive its operand is too, and the result may be in memory.
+        let factor = op.alpha1.get();
+        let own = Pointwise { mode: Mode::ReluBwd, ..*op }.alphas(1.0, factor);
+        let own = tape.builder.pointwise(own, &[of.outputs[0], dy])?;
+        return tape.contribute_sum(of.inputs[0], own);
+    }
     let mut failed = None;
     let mut push = |op: Pointwise, operands: &[i64]| match tape.builder.pointwise(op, operands) {
         Ok(result) => result,
@@ -92,6 +99,12 @@ fn pointwise(tape: &mut Tape<'_>, op: &Pointwise, of: &Operation, dy: i64) -> Re
         }
     }
     Ok(())
+}
+
+/// Whether ReLU keeps the sign of its operand, and is 0 where its slope is.
+fn is_plain_relu(op: &Pointwise) -> bool {
+    let plain = [op.relu_lower_clip, op.relu_lower_clip_slope].iter().all(|of| of.get() == 0.0);
+    op.mode == Mode::ReluFwd && plain && op.alpha1.get() > 0.0
 }
 
 /// `dA = dC B'` and `dB = A' dC`, summed over batches that are broadcast.

@@ -1,7 +1,7 @@
 //! The forward and the backward graph, and what the one keeps for the other.
 //!
-//! What the backward graph needs of the forward one it reads, or computes again by pointwise
-//! operations and views from what it reads; all other operations are never repeated. A tensor that
+//! What the backward graph needs of the forward one it reads, or computes again from what it reads,
+//! by pointwise operations, views, and norms of known statistics; no other operation is repeated. A tensor that
 //! is in memory anyway costs its bytes once, to read it; one that is kept for the backward graph
 //! alone twice. A minimum cut of the forward graph, in front of what is needed, costs the least
 //! bytes.
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::graph::gradient::min_cut::Network;
 use crate::graph::gradient::tape::Tape;
 use crate::graph::operation::{Op, Operation};
-use crate::graph::{OperationGraph, find::find};
+use crate::graph::{NormForward, OperationGraph, Phase, find::find};
 use crate::tensor::TensorDesc;
 
 /// A graph and the graph of its vector-Jacobian product. Tensors of both with one uid are one
@@ -47,9 +47,27 @@ fn bytes(tensor: &TensorDesc) -> u64 {
     elements.saturating_mul(tensor.dtype.bytes() as u64)
 }
 
-/// Whether computing a result again costs no more than reading it.
-fn is_repeated(operation: &Operation) -> bool {
-    operation.op.moves() || matches!(operation.op, Op::Pointwise(_))
+/// What computes a result again at no more than the cost of reading its operands: a pointwise
+/// operation or a view itself, a norm from the statistics that it has computed.
+fn again(operation: &Operation, uid: i64) -> Option<Operation> {
+    match &operation.op {
+        Op::Pointwise(_) => Some(operation.clone()),
+        op if op.moves() => Some(operation.clone()),
+        Op::NormForward(op) if operation.outputs[0] == uid => {
+            let trained = op.statistics && op.phase == Phase::Training;
+            let own = NormForward { phase: Phase::Inference, running: false, ..*op };
+            let inputs = Op::NormForward(own).slots().inputs;
+            let slots = operation.op.slots();
+            let named = slots.inputs.iter().zip(&operation.inputs);
+            let named = named.chain(slots.outputs.iter().zip(&operation.outputs));
+            let named: BTreeMap<&str, i64> = named.map(|(slot, uid)| (*slot, *uid)).collect();
+            let inputs = inputs.iter().map(|slot| named.get(slot).copied());
+            let inputs: Option<Vec<i64>> = inputs.collect();
+            let op = Op::NormForward(own);
+            trained.then_some(Operation { op, inputs: inputs?, outputs: vec![uid] })
+        }
+        _ => None,
+    }
 }
 
 impl Tape<'_> {
@@ -144,11 +162,11 @@ impl Tape<'_> {
         let costs: Vec<u64> = tensors.iter().map(cost).collect();
         let mut network = Network::of(&costs);
         for (at, tensor) in tensors.iter().enumerate() {
-            match self.writer(tensor.uid) {
-                Some(operation) if is_repeated(operation) => {
-                    operation.inputs.iter().for_each(|uid| network.leads(position(*uid), at));
+            match self.writer(tensor.uid).and_then(|operation| again(operation, tensor.uid)) {
+                Some(own) => {
+                    own.inputs.iter().for_each(|uid| network.leads(position(*uid), at));
                 }
-                _ => network.leads_from_source(at),
+                None => network.leads_from_source(at),
             }
         }
         needed.iter().for_each(|uid| network.leads_to_sink(position(*uid)));
@@ -160,10 +178,11 @@ impl Tape<'_> {
         let mut wanted: BTreeSet<i64> = needed.difference(cut).copied().collect();
         let mut repeated = Vec::new();
         for operation in self.forward.operations().iter().rev() {
-            if operation.outputs.iter().any(|uid| wanted.contains(uid)) {
-                let inputs = operation.inputs.iter().copied();
+            let uid = operation.outputs.iter().find(|uid| wanted.contains(uid));
+            if let Some(own) = uid.and_then(|uid| again(operation, *uid)) {
+                let inputs = own.inputs.iter().copied();
                 wanted.extend(inputs.filter(|uid| !cut.contains(uid)));
-                repeated.push(operation.clone());
+                repeated.push(own);
             }
         }
         repeated.reverse();
