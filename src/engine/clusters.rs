@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 use crate::engine::{BehaviorNote, Engine, Notes, Selection, choices, engines};
-use crate::graph::{CanonicalGraph, Op, OperationGraph};
+use crate::graph::{CanonicalGraph, OperationGraph};
 use crate::target::Target;
 
 /// Candidates for a merge among the groups that share a tensor: an attention of 512 heads has as
@@ -173,7 +173,7 @@ impl<'a> Clusters<'a> {
     }
 
     fn candidate(&self, first: usize, second: usize) -> Candidate {
-        let anchored = |at: &usize| !matches!(self.graph.operations()[*at].op, Op::Pointwise(_));
+        let anchored = |at: &usize| !self.graph.operations()[*at].is_elementwise();
         let leader = if self.all[first] < self.all[second] { first } else { second };
         Candidate {
             saved: self.saved(first, second),

@@ -28,6 +28,7 @@ mod lines;
 mod mode;
 mod pointwise;
 mod program;
+mod random;
 mod simplify;
 
 pub use emit::{Emission, EmittedOutput, EmittedProgram};
@@ -37,3 +38,5 @@ pub use lines::Lines;
 pub use mode::{Mode, ModeClass};
 pub use pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
 pub use program::{Input, InputKind, Instruction, Program, Value};
+pub(crate) use random::words as random_words;
+pub use random::{Distribution, Draw, Seed};

@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
 use crate::graph::operation::{Op, Operation};
-use crate::graph::{Matmul, OperationGraph, Reduction};
+use crate::graph::{Matmul, OperationGraph, Reduction, Rng};
 use crate::tensor::TensorDesc;
 
 /// Collects tensors and operations of a graph; tensors are identified by uid.
@@ -72,12 +72,25 @@ impl GraphBuilder {
         Ok(uid)
     }
 
+    /// Adds a tensor of random numbers of these dimensions; `inputs` are the seed, if it is a tensor,
+    /// and the offset. The result is virtual.
+    ///
+    /// # Errors
+    /// As [`GraphBuilder::pointwise`].
+    pub fn rng(&mut self, op: Rng, inputs: &[i64], dims: &[i64]) -> Result<i64> {
+        let op = Op::Rng(op);
+        let dtype = math(&op, &self.operands(&op, inputs)?);
+        let uid = self.intermediate(dims, dtype);
+        self.operation_into(op, inputs, &[uid]);
+        Ok(uid)
+    }
+
     /// Adds an operation; `inputs` are in the order of its [slots](Op::slots). The results are
     /// virtual tensors: packed, unnamed, in the math precision.
     ///
     /// # Errors
     /// `BadParam` when an operand is unknown, the shapes are incompatible, or the operation is a
-    /// reduction, whose result shape cannot be inferred.
+    /// reduction or random numbers, whose result shape cannot be inferred.
     pub fn operation(&mut self, op: Op, inputs: &[i64]) -> Result<Vec<i64>> {
         let operands = self.operands(&op, inputs)?;
         let results = op.infer(&operands)?.ok_or_else(|| {

@@ -253,6 +253,11 @@ fn convolutions() {
 }
 
 #[test]
+fn random_numbers() {
+    run("rng", near_one);
+}
+
+#[test]
 fn norms() {
     run("norms", near_one);
 }

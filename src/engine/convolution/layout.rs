@@ -16,7 +16,7 @@ use crate::graph::ConvolutionPass;
 pub(super) struct Layout {
     name: String,
     text: String,
-    /// Bytes of one access.
+    /// Bytes of one access; 0 of what is not stored.
     access: i64,
     strides: Vec<Stride>,
     /// Elements between those of neighbouring items.
@@ -113,9 +113,24 @@ impl Context<'_> {
             Source::Coordinate(Some(axis)) => {
                 self.coordinate(fusion, &Some(*axis)).contains(self.item_coordinate())
             }
+            Source::Position(at) => self.item_stride(fusion, *at) != 0,
             _ => false,
         };
         fusion.program.sources.iter().any(counted)
+    }
+
+    /// The position of an item in random numbers.
+    pub(super) fn position(&self, fusion: &Fusion, at: usize) -> String {
+        let (scope, point) = match self.is_result(fusion) {
+            true => (String::new(), "p"),
+            false => (format!("{}::", fusion.role.type_name()), "p, m, r"),
+        };
+        let layout = format!("{scope}{}_layout", self.names[at]);
+        match self.item_stride(fusion, at) {
+            0 => format!("{layout}::at({point})"),
+            1 => format!("{layout}::at({point}) + j"),
+            _ => format!("{layout}::at({point}) + j * {layout}::ITEM"),
+        }
     }
 
     /// The coordinate of an item along an axis of the convolution's tensor.
@@ -163,6 +178,7 @@ impl Context<'_> {
         let item = self.item_stride(fusion, at);
         let others: Vec<i64> = all.iter().copied().filter(|stride| *stride > 1).collect();
         let access = match item {
+            _ if tensor.is_virtual => 0,
             1 => access_bytes(tensor, &others, &vec![2; others.len()], self.items),
             _ => tensor.dtype.bytes() as i64,
         };

@@ -76,7 +76,7 @@ impl<'a> Elements<'a> {
     fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Elements<'a>> {
         let decomposed = Decomposed::of(graph)?;
         let graph = decomposed.graph();
-        let other = |operation: &&Operation| operation.as_pointwise().is_none();
+        let other = |operation: &&Operation| !operation.is_elementwise();
         if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
             return Err(Error::not_supported(format!("{op} is not pointwise")));
         }

@@ -11,7 +11,7 @@ use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::schedule::{Access, Schedule};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{
-    Indent, Width, arguments, ctype, kernel_parameter, list, names, untold,
+    Indent, Width, arguments, ctype, kernel_parameter, list, names_with_positions, untold,
 };
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
@@ -56,6 +56,7 @@ struct Tensor {
     text: String,
     kind: &'static str,
     ctype: &'static str,
+    /// 0 of what is not stored.
     access_bytes: i64,
     /// Along the columns, and along the other dimensions.
     stride: i64,
@@ -101,7 +102,7 @@ pub(super) fn kernel_plan(
     arch: Arch,
 ) -> KernelPlan {
     let mut identifiers = Identifiers::new();
-    let names = names(graph, &mut identifiers);
+    let names = names_with_positions(graph, &mut identifiers);
     let context = Context { graph, domain, schedule, names };
     let inputs: Vec<usize> = program
         .sources
@@ -144,7 +145,7 @@ impl Context<'_> {
             .sources
             .iter()
             .map(|source| match source {
-                Source::Tensor(at) => self.names[*at].clone(),
+                Source::Tensor(at) | Source::Position(at) => self.names[*at].clone(),
                 Source::Coordinate(_) => identifiers.fresh("index"),
             })
             .collect();
@@ -164,7 +165,9 @@ impl Context<'_> {
             chain_parameters.push(format!("{}& {name}", output.ctype));
             chain_arguments.push(format!("{name}_value[j]"));
         }
-        let tensors = inputs.iter().chain(&program.outputs).map(|at| self.tensor(*at));
+        let positions: Vec<usize> = program.positions().collect();
+        let tensors = inputs.iter().chain(&positions).chain(&program.outputs);
+        let tensors = tensors.map(|at| self.tensor(*at));
         let outputs = std::iter::zip(&program.outputs, &emitted.outputs)
             .map(|(at, output)| self.output(*at, output.ctype));
         let kernel_parameters: Vec<String> = inputs
@@ -230,6 +233,15 @@ impl Context<'_> {
                 Some(dimension) if dimension == last => format!("{register}(p.column + j)"),
                 Some(dimension) => format!("{register}(p.i{dimension})"),
             },
+            Source::Position(at) => {
+                let name = &self.names[*at];
+                let along = match self.domain.column_stride(*at) {
+                    0 => String::new(),
+                    1 => " + j".to_owned(),
+                    _ => format!(" + j * {name}_layout::STRIDE"),
+                };
+                format!("{register}({name}_layout::at(p){along})")
+            }
             Source::Tensor(at) => {
                 let name = &self.names[*at];
                 let element = if self.domain.column_stride(*at) == 0 { "0" } else { "j" };
@@ -249,6 +261,7 @@ impl Context<'_> {
         let strides = self.domain.row_strides(at).to_vec();
         let written = self.graph.is_written(at);
         let kind = match (written, self.access(at)) {
+            _ if tensor.is_virtual => "position",
             (true, _) => "output",
             (false, Access::Value) => "value",
             (false, Access::Scalar) => "scalar",
@@ -298,6 +311,7 @@ impl Context<'_> {
         let tensor = &self.graph.tensors[at];
         let outer = &self.domain.extents[..self.domain.extents.len() - 1];
         match self.domain.column_stride(at) {
+            _ if tensor.is_virtual => 0,
             1 => access_bytes(tensor, self.domain.row_strides(at), outer, self.schedule.vector),
             _ => tensor.dtype.bytes() as i64,
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::engine::access::drawn;
 use crate::engine::dimensions::coordinates;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::{finished, op_name};
@@ -168,6 +169,9 @@ impl Columns<'_> {
         let steps = || all.phases[..span.end].iter().flat_map(|phase| &phase.steps);
         let combined = steps().filter(|_| threads_y > 1);
         let is_split = segments > 1;
+        let stored = memory.in_memory(*graph).into_iter();
+        let positions = drawn(*graph)
+            .map(|at| layout::layout(*graph, space, at, &self.context.positions[at], vector));
         // Of a kernel that only combines partials, few count the elements of a value.
         let merges = |phase: &PhaseText<ColumnPhase>| {
             let StreamedPhase { from_partials, variances, .. } = &phase.own.streamed;
@@ -181,7 +185,7 @@ impl Columns<'_> {
         Parameters {
             listing: lines.chain(last.lines().map(str::to_owned)).collect(),
             kernel_parameters: memory.kernel_parameters(&self.context, COUNTS),
-            tensors: memory.in_memory(*graph).into_iter().map(|at| self.layout(at)).collect(),
+            tensors: stored.map(|at| self.layout(at)).chain(positions).collect(),
             scalars: self.loads(&memory.scalars),
             row_inputs: self.loads(&memory.row_inputs),
             functions: functions.iter().flat_map(|of| &of.calls).copied().collect(),
@@ -273,6 +277,8 @@ impl Columns<'_> {
         };
         let finishes = |step: &Step| matches!(step.op.op, ReductionOp::Avg | ReductionOp::Norm2);
         let stores = outputs.iter().any(|output| output.is_stored);
+        let uses_reduced =
+            stores || ["(r.k", "(c, r)"].iter().any(|of| element_call[1].contains(of));
         let ([row_function, row_arguments], [element_function, element_arguments]) =
             (row_call, element_call);
         let variances: Vec<VarianceText> = variances.into_iter().map(variance).collect();
@@ -284,7 +290,7 @@ impl Columns<'_> {
                 from_partials,
                 to_partials: span.to_partials && number + 1 == span.end,
             },
-            uses_reduced: stores || element_arguments.contains("(r.k"),
+            uses_reduced,
             finishes: phase.steps.iter().any(finishes),
         };
         let text = PhaseText {
@@ -316,6 +322,7 @@ impl Columns<'_> {
         let Context { graph, space, names, .. } = &self.context;
         let at = match source {
             Source::Tensor(at) => *at,
+            Source::Position(at) => return self.position(*at, register),
             Source::Coordinate(axis) => {
                 let kept = axis.and_then(|axis| space.rows.axes[axis]);
                 let reduced = axis.and_then(|axis| space.columns.axes[axis]);
@@ -337,6 +344,19 @@ impl Columns<'_> {
             (false, true) => format!("{name}_in.get({element})"),
             (false, false) => format!("{name}_in[item].get({element})"),
         }
+    }
+
+    /// C++ argument for the position in random numbers.
+    fn position(&self, at: usize, register: &str) -> String {
+        let Context { space, positions, .. } = &self.context;
+        let name = &positions[at];
+        let point = if space.is_row(at) { "c" } else { "c, r" };
+        let along = match space.rows.stride(at) {
+            0 => String::new(),
+            1 => " + j".to_owned(),
+            _ => format!(" + j * {name}_layout::STRIDE"),
+        };
+        format!("{register}({name}_layout::at({point}){along})")
     }
 
     fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {
