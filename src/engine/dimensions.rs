@@ -20,8 +20,8 @@ pub(super) struct Dimensions {
 }
 
 impl Dimensions {
-    /// These axes of the shape, in this order, merged where every tensor in memory, and every one of
-    /// random numbers, steps over two of them as over one.
+    /// These axes of the shape, in this order, merged where every tensor in memory or of random
+    /// numbers steps over two of them as over one.
     pub(super) fn of(
         graph: CanonicalGraph<'_>,
         shape: &[i64],

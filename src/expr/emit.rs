@@ -7,7 +7,7 @@ use crate::expr::identifier::Identifiers;
 use crate::expr::mode::{Mode, ModeClass};
 use crate::expr::pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
 use crate::expr::program::{Input, Instruction, Program, Value};
-use crate::expr::random::{Distribution, Draw, Seed, range};
+use crate::expr::random::{Distribution, Draw, Seed, range, words_below};
 
 /// C++ statements of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -165,8 +165,8 @@ impl Emitter<'_> {
         let math = draw.math();
         let [first, second] = match draw.distribution.rounded(math) {
             Distribution::Bernoulli { probability } => {
-                let probability = probability.literal(Math::F64);
-                return self.call("bernoulli", &[&seed, &offset, position, &probability]);
+                let ones = format!("{}ull", words_below(probability));
+                return self.call("bernoulli", &[&seed, &offset, position, &ones]);
             }
             Distribution::Uniform { minimum, maximum } => [minimum, range(minimum, maximum, math)],
             Distribution::Normal { mean, deviation } => [mean, deviation],

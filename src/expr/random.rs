@@ -2,7 +2,7 @@
 //!
 //! Philox4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") is a function
 //! of a key and a counter to four words of 32 bits. As PyTorch's generator has it, the seed is the
-//! key, and the counter is the offset (64 bits, the lower word first) and the subsequence (64 bits).
+//! key, and the counter is the offset and the subsequence, 64 bits each, the lowest word first.
 //! Element `e` of a tensor, in row-major order, has subsequence `e / 4` and word `e % 4`.
 
 use std::f64::consts::PI;
@@ -31,8 +31,8 @@ pub enum Distribution {
         maximum: Real,
     },
     /// `mean + deviation * r * sin(2 pi v)` for elements at even positions and `cos` at odd ones,
-    /// with `r = sqrt(-2 ln u)` (Box-Muller): `u` is of the word of the even element, `v` of the odd
-    /// one's beside it.
+    /// with `r = sqrt(-2 ln u)` (Box-Muller): `u` is of the word of the even element, `v` of that
+    /// of the odd one behind it.
     Normal {
         /// Mean.
         mean: Real,
@@ -156,7 +156,7 @@ impl Distribution {
                 let even = lane / 2 * 2;
                 let [u, v] = [even, even + 1].map(|lane| Self::unit(math, words[lane]));
                 let radius = (-2.0 * u.ln()).sqrt();
-                let turn = if lane % 2 == 0 { sin_pi(2.0 * v) } else { cos_pi(2.0 * v) };
+                let turn = if lane == even { sin_pi(2.0 * v) } else { cos_pi(2.0 * v) };
                 deviation.get().mul_add(radius * turn, mean.get())
             }
         }
@@ -206,7 +206,7 @@ pub(crate) fn words(seed: i64, offset: i64, position: u64) -> [u32; 4] {
 }
 
 /// How many words draw a 1 with this probability: those below the number.
-fn words_below(probability: Real) -> u64 {
+pub(crate) fn words_below(probability: Real) -> u64 {
     (probability.get() * 4_294_967_296.0).ceil() as u64
 }
 

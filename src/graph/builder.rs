@@ -72,8 +72,8 @@ impl GraphBuilder {
         Ok(uid)
     }
 
-    /// Adds a tensor of random numbers of these dimensions; `inputs` are the seed, if it is a tensor,
-    /// and the offset. The result is virtual.
+    /// Adds a tensor of random numbers of these dimensions; `inputs` are the seed, if it is a
+    /// tensor, and the offset. The result is virtual.
     ///
     /// # Errors
     /// As [`GraphBuilder::pointwise`].

@@ -11,14 +11,14 @@ use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 /// A tensor of random numbers (`MCDNN_BACKEND_OPERATION_RNG_DESCRIPTOR`, section 8.2.2.23, and
-/// `MCDNN_BACKEND_RNG_DESCRIPTOR`, section 8.2.2.29): words of Philox4x32-10, of which [`Distribution`]
-/// says what is drawn.
+/// `MCDNN_BACKEND_RNG_DESCRIPTOR`, section 8.2.2.29): words of Philox4x32-10, of which
+/// [`Distribution`] says what is drawn.
 ///
 /// The key is the seed. The counter is the offset, a tensor of one element, and the subsequence,
 /// both of 64 bits: the element at position `e` in row-major order is drawn from word `e % 4` of
-/// subsequence `e / 4`, whatever its tensor's strides. Numbers of different offsets, and of different
-/// seeds, are independent. In PyTorch's terms the offset counts blocks of four words: a generator at
-/// `philox_offset` o draws as this does at offset `o / 4`.
+/// subsequence `e / 4`, whatever its tensor's strides. Numbers of different offsets, and of
+/// different seeds, are independent. The offset counts blocks of four words, PyTorch's counts
+/// words: a generator at `philox_offset` o draws as this does at offset `o / 4`.
 ///
 /// Numbers are computed in the math precision and rounded to the result's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -35,8 +35,8 @@ pub(super) fn evaluate(op: &Rng, operands: &[Operand<'_>], output: &TensorDesc) 
 
 /// Error of a normal number before its last rounding, `spread` from the mean. CUDA C++ Programming
 /// Guide, mathematical functions: `log` is within 1 ulp, of which the square root keeps half and
-/// adds half; `sinpi` and `cospi` are within 1 ulp in f32 and 2 in f64; half an ulp of their product.
-/// Half an ulp more covers second-order terms.
+/// adds half; `sinpi` and `cospi` are within 1 ulp in f32 and 2 in f64; their product adds half an
+/// ulp. Half an ulp more covers second-order terms.
 fn error_of_normal(math: Math, spread: f64, deviation: Real) -> f64 {
     let ulps = if math == Math::F64 { 4.0 } else { 3.0 };
     let dtype: DType = math.dtype();

@@ -1,5 +1,5 @@
-//! Random numbers: the stream and what is drawn from it, the same bits wherever they are drawn, what
-//! is refused with which words, documents that say them, and graphs for tests of all kernels.
+//! Random numbers: the stream and what is drawn from it, the same bits wherever they are drawn,
+//! what is refused with which words, documents that say them, and graphs for tests of all kernels.
 
 use std::collections::HashMap;
 
@@ -77,9 +77,9 @@ pub fn noise(dims: &[i64]) -> OperationGraph {
     let seed = graph.input("seed", &ones, DType::I32);
     let offset = graph.scalar("offset", dims.len(), DType::I64);
     let normal = graph.rng(Rng::normal(0.5, 2.0).seed(None), &[seed, offset], dims).unwrap();
-    graph.name(normal, "normal", DType::F32);
+    graph.name(normal, "jitter", DType::F32);
     let uniform = graph.rng(Rng::uniform(-1.0, 1.0), &[offset], dims).unwrap();
-    graph.name(uniform, "uniform", DType::F16);
+    graph.name(uniform, "factor", DType::F16);
     let mut rows = dims.to_vec();
     rows[dims.len() - 1] = 1;
     let row = graph.rng(Rng::bernoulli(0.5).seed(Some(-1)), &[offset], &rows).unwrap();
@@ -353,13 +353,23 @@ fn refused(keys: Value, tensors: &[Value], words: &str) {
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, words));
 }
 
+/// The keys of a distribution of two parameters.
+fn keys(name: &str, parameters: [(&str, f64); 2]) -> Value {
+    let mut keys = json!({"rng": name, "probability": null});
+    for (key, value) in parameters {
+        keys[key] = json!(value);
+    }
+    keys
+}
+
 #[test]
 fn what_is_no_distribution_is_said_with_its_numbers() {
     OperationGraph::from_json(&problem(&json!({}), &[])).unwrap();
     refused(json!({"probability": 1.5}), &[], "rng: probability 1.5 is not in [0, 1]");
     refused(json!({"probability": -0.25}), &[], "rng: probability -0.25 is not in [0, 1]");
     refused(json!({"probability": null}), &[], "rng: key `probability` is missing");
-    let uniform = |minimum: f64, maximum: f64| json!({"rng": "uniform", "probability": null, "minimum": minimum, "maximum": maximum});
+    let uniform =
+        |minimum: f64, maximum: f64| keys("uniform", [("minimum", minimum), ("maximum", maximum)]);
     refused(uniform(2.0, 1.0), &[], "rng: maximum 1 is below minimum 2");
     refused(
         uniform(-3e38, 3e38),
@@ -368,9 +378,7 @@ fn what_is_no_distribution_is_said_with_its_numbers() {
          300000000000000000000000000000000000000 is larger than f32 can hold",
     );
     let normal = |mean: f64, deviation: f64| {
-        json!({
-            "rng": "normal", "probability": null, "mean": mean, "standard_deviation": deviation,
-        })
+        keys("normal", [("mean", mean), ("standard_deviation", deviation)])
     };
     refused(normal(0.0, -0.5), &[], "rng: standard_deviation -0.5 is negative");
     refused(

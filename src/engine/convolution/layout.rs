@@ -119,17 +119,17 @@ impl Context<'_> {
         fusion.program.sources.iter().any(counted)
     }
 
-    /// The position of an item in random numbers.
-    pub(super) fn position(&self, fusion: &Fusion, at: usize) -> String {
+    /// The position of an item in random numbers, in this register type.
+    pub(super) fn position(&self, fusion: &Fusion, at: usize, register: &str) -> String {
         let (scope, point) = match self.is_result(fusion) {
             true => (String::new(), "p"),
             false => (format!("{}::", fusion.role.type_name()), "p, m, r"),
         };
         let layout = format!("{scope}{}_layout", self.names[at]);
         match self.item_stride(fusion, at) {
-            0 => format!("{layout}::at({point})"),
-            1 => format!("{layout}::at({point}) + j"),
-            _ => format!("{layout}::at({point}) + j * {layout}::ITEM"),
+            0 => format!("{register}({layout}::at({point}))"),
+            1 => format!("{register}({layout}::at({point})) + j"),
+            _ => format!("{register}({layout}::at({point})) + j * {layout}::ITEM"),
         }
     }
 

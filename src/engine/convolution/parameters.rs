@@ -327,9 +327,7 @@ impl Context<'_> {
                     let item = if self.item_stride(fusion, at) == 0 { "0" } else { "j" };
                     format!("{}_in.get({item})", self.names[at])
                 }
-                Source::Position(at) => {
-                    format!("{register}({})", self.position(fusion, at))
-                }
+                Source::Position(at) => self.position(fusion, at, register),
                 Source::Coordinate(axis) => {
                     format!("{register}({})", self.coordinate(fusion, &axis))
                 }

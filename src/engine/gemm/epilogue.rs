@@ -100,7 +100,11 @@ impl Context<'_> {
                 format!("{}_in.get({element})", self.names[*at])
             }
             Source::Position(at) => {
-                format!("{register}({}_layout::at(batch, row, column + j))", self.names[*at])
+                let name = &self.names[*at];
+                match self.steps_by_one(*at, &matrix) {
+                    true => format!("{register}({name}_layout::at(batch, row, column)) + j"),
+                    false => format!("{register}({name}_layout::at(batch, row, column + j))"),
+                }
             }
             Source::Coordinate(axis) => {
                 let at = axis.and_then(|axis| epilogue.axes.coordinate(axis));

@@ -76,6 +76,11 @@ impl Context<'_> {
         of.fusion.axes.view(&self.problem.graph.tensors[at])
     }
 
+    /// Whether neighbours of a vector are side by side.
+    pub(super) fn steps_by_one(&self, at: usize, of: &Matrix<'_>) -> bool {
+        inner(&self.view(at, of), of.along_columns) == 1 && self.apart(at, of).is_none()
+    }
+
     /// Whether a vector has one element for all, as it is broadcast.
     pub(super) fn is_broadcast(&self, at: usize, of: &Matrix<'_>) -> bool {
         inner(&self.view(at, of), of.along_columns) == 0
@@ -103,8 +108,8 @@ impl Context<'_> {
         }
     }
 
-    /// Where elements are that rows or columns of several dimensions do not step over evenly, as the
-    /// positions of random numbers may be.
+    /// Where elements are that rows or columns of several dimensions do not step over evenly, as
+    /// positions in random numbers may be.
     fn apart(&self, at: usize, of: &Matrix<'_>) -> Option<Layout> {
         let (tensor, c) = (&self.problem.graph.tensors[at], self.problem.c);
         let extents = &self.problem.graph.tensors[c].dims;

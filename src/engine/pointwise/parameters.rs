@@ -240,7 +240,7 @@ impl Context<'_> {
                     1 => " + j".to_owned(),
                     _ => format!(" + j * {name}_layout::STRIDE"),
                 };
-                format!("{register}({name}_layout::at(p){along})")
+                format!("{register}({name}_layout::at(p)){along}")
             }
             Source::Tensor(at) => {
                 let name = &self.names[*at];

@@ -403,9 +403,9 @@ impl Rows<'_> {
         match (space.is_row(at), space.stride(at)) {
             (true, _) => format!("{register}({name}_layout::at(r))"),
             (false, 0) => format!("{register}({name}_layout::at(r, c))"),
-            (false, 1) => format!("{register}({name}_layout::at(r, c) + j)"),
+            (false, 1) => format!("{register}({name}_layout::at(r, c)) + j"),
             (false, _) => {
-                format!("{register}({name}_layout::at(r, c) + j * {name}_layout::STRIDE)")
+                format!("{register}({name}_layout::at(r, c)) + j * {name}_layout::STRIDE")
             }
         }
     }

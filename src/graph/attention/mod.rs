@@ -185,8 +185,8 @@ impl Attention {
 
     /// Whether dropout keeps the probability of a key: as an element of the random numbers
     /// [`Rng`](crate::graph::Rng) of this seed and offset with dimensions [B, Hq, Sq, Skv], 1 with
-    /// probability `1 - dropout`. Rows are as long as whole subsequences, so Skv is the next multiple
-    /// of 4: one call of Philox serves four keys wherever a tile begins.
+    /// probability `1 - dropout`. Rows are whole subsequences, so Skv is the next multiple of 4:
+    /// one call of Philox serves four keys wherever a tile begins.
     pub fn kept(&self, seed: i64, offset: i64, shape: &AttentionShape, at: [i64; 4]) -> bool {
         let [batch, head, query, key] = at.map(|at| at as u64);
         let AttentionShape { heads, queries, keys, .. } = *shape;

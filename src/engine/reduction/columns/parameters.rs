@@ -356,7 +356,7 @@ impl Columns<'_> {
             1 => " + j".to_owned(),
             _ => format!(" + j * {name}_layout::STRIDE"),
         };
-        format!("{register}({name}_layout::at({point}){along})")
+        format!("{register}({name}_layout::at({point})){along}")
     }
 
     fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {
