@@ -59,7 +59,7 @@ impl Input {
     /// C++ type in which the value is fed.
     pub(super) fn register(&self) -> &'static str {
         match self.kind {
-            InputKind::Random(_) => "u64",
+            InputKind::Random(_) => "op::Position",
             _ => self.dtype().register(),
         }
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::engine::access::access_bytes;
 use crate::engine::convolution::axes::{Axis, Role, Strides};
 use crate::engine::convolution::problem::{Fusion, Problem};
+use crate::engine::position::Neighbours;
 use crate::engine::program::Source;
 use crate::engine::signature::ctype;
 use crate::expr::Identifiers;
@@ -119,18 +120,23 @@ impl Context<'_> {
         fusion.program.sources.iter().any(counted)
     }
 
-    /// The position of an item in random numbers, in this register type.
-    pub(super) fn position(&self, fusion: &Fusion, at: usize, register: &str) -> String {
+    /// The position of an item in random numbers.
+    pub(super) fn position(&self, fusion: &Fusion, at: usize) -> String {
         let (scope, point) = match self.is_result(fusion) {
             true => (String::new(), "p"),
             false => (format!("{}::", fusion.role.type_name()), "p, m, r"),
         };
         let layout = format!("{scope}{}_layout", self.names[at]);
-        match self.item_stride(fusion, at) {
-            0 => format!("{register}({layout}::at({point}))"),
-            1 => format!("{register}({layout}::at({point})) + j"),
-            _ => format!("{register}({layout}::at({point})) + j * {layout}::ITEM"),
-        }
+        let Strides { outer, group, inner, spatial } = self.strides(fusion, at);
+        let all = [&[outer, group, inner], &spatial[..]].concat();
+        let neighbours = Neighbours {
+            first: &format!("{layout}::at({point})"),
+            count: self.items,
+            step: self.item_stride(fusion, at),
+            step_name: &format!("{layout}::ITEM"),
+            others: &all.into_iter().filter(|stride| *stride != 1).collect::<Vec<_>>(),
+        };
+        neighbours.position()
     }
 
     /// The coordinate of an item along an axis of the convolution's tensor.

@@ -327,7 +327,7 @@ impl Context<'_> {
                     let item = if self.item_stride(fusion, at) == 0 { "0" } else { "j" };
                     format!("{}_in.get({item})", self.names[at])
                 }
-                Source::Position(at) => self.position(fusion, at, register),
+                Source::Position(at) => self.position(fusion, at),
                 Source::Coordinate(axis) => {
                     format!("{register}({})", self.coordinate(fusion, &axis))
                 }

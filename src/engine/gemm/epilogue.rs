@@ -99,13 +99,7 @@ impl Context<'_> {
                 let element = if self.is_broadcast(*at, &matrix) { "0" } else { "j" };
                 format!("{}_in.get({element})", self.names[*at])
             }
-            Source::Position(at) => {
-                let name = &self.names[*at];
-                match self.steps_by_one(*at, &matrix) {
-                    true => format!("{register}({name}_layout::at(batch, row, column)) + j"),
-                    false => format!("{register}({name}_layout::at(batch, row, column + j))"),
-                }
-            }
+            Source::Position(at) => self.position(*at, &matrix),
             Source::Coordinate(axis) => {
                 let at = axis.and_then(|axis| epilogue.axes.coordinate(axis));
                 format!("{register}({})", coordinate(at, ["row", "column + j"]))

@@ -8,6 +8,7 @@ use crate::engine::dimensions::coordinates;
 use crate::engine::gemm::axes::{Term, View, offset, runs, stride};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::problem::{Fusion, Problem};
+use crate::engine::position::Neighbours;
 use crate::engine::signature::ctype;
 use crate::tensor::TensorDesc;
 
@@ -76,9 +77,21 @@ impl Context<'_> {
         of.fusion.axes.view(&self.problem.graph.tensors[at])
     }
 
-    /// Whether neighbours of a vector are side by side.
-    pub(super) fn steps_by_one(&self, at: usize, of: &Matrix<'_>) -> bool {
-        inner(&self.view(at, of), of.along_columns) == 1 && self.apart(at, of).is_none()
+    /// The position of element `j` of a vector of a row in random numbers.
+    pub(super) fn position(&self, at: usize, of: &Matrix<'_>) -> String {
+        let name = &self.names[at];
+        let View { batches, row, column } = self.view(at, of);
+        if self.apart(at, of).is_some() {
+            return format!("op::position({name}_layout::at(batch, row, column + j))");
+        }
+        let neighbours = Neighbours {
+            first: &format!("{name}_layout::at(batch, row, column)"),
+            count: of.vector,
+            step: column,
+            step_name: &format!("{name}_layout::COLUMN"),
+            others: &[batches, vec![row]].concat(),
+        };
+        neighbours.position()
     }
 
     /// Whether a vector has one element for all, as it is broadcast.

@@ -148,7 +148,7 @@ impl Context<'_> {
                 format!("{}_in[i].get({element})", self.names[*at])
             }
             Source::Position(at) => {
-                format!("{register}({}_layout::at(batch, at_row, at_k))", self.names[*at])
+                format!("op::position({}_layout::at(batch, at_row, at_k))", self.names[*at])
             }
             Source::Coordinate(axis) => {
                 let at = axis.and_then(|axis| of.prologue.axes.coordinate(axis));

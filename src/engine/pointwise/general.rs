@@ -301,7 +301,7 @@ impl<'a> General<'a> {
                     axes.push(format!("const Axis {name}"));
                     format!("{register}({name}.of(at))")
                 }
-                Source::Position(at) => format!("{register}(offset(p, {}_strides))", names[at]),
+                Source::Position(at) => format!("op::position(offset(p, {}_strides))", names[at]),
             });
         }
         for (name, output) in output_names.iter().zip(&emitted.outputs) {

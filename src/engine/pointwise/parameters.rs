@@ -9,6 +9,7 @@ use crate::engine::dimensions::coordinates;
 use crate::engine::header::KernelNames;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::schedule::{Access, Schedule};
+use crate::engine::position::Neighbours;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{
     Indent, Width, arguments, ctype, kernel_parameter, list, names_with_positions, untold,
@@ -235,12 +236,14 @@ impl Context<'_> {
             },
             Source::Position(at) => {
                 let name = &self.names[*at];
-                let along = match self.domain.column_stride(*at) {
-                    0 => String::new(),
-                    1 => " + j".to_owned(),
-                    _ => format!(" + j * {name}_layout::STRIDE"),
+                let neighbours = Neighbours {
+                    first: &format!("{name}_layout::at(p)"),
+                    count: self.schedule.vector,
+                    step: self.domain.column_stride(*at),
+                    step_name: &format!("{name}_layout::STRIDE"),
+                    others: self.domain.row_strides(*at),
                 };
-                format!("{register}({name}_layout::at(p)){along}")
+                neighbours.position()
             }
             Source::Tensor(at) => {
                 let name = &self.names[*at];

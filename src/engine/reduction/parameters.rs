@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::engine::access::{ceil_div, drawn};
 use crate::engine::dimensions::coordinates;
+use crate::engine::position::Neighbours;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::{finished, op_name};
 use crate::engine::reduction::context::{Context, Function, Span, Value};
@@ -369,7 +370,7 @@ impl Rows<'_> {
         let last = self.context.space.columns.extents.len() - 1;
         let at = match source {
             Source::Tensor(at) => *at,
-            Source::Position(at) => return self.position(*at, register),
+            Source::Position(at) => return self.position(*at),
             Source::Coordinate(axis) => {
                 let row = axis.and_then(|axis| self.context.space.rows.axes[axis]);
                 let column = axis.and_then(|axis| self.context.space.columns.axes[axis]);
@@ -398,16 +399,17 @@ impl Rows<'_> {
     }
 
     /// C++ argument for the position in random numbers.
-    fn position(&self, at: usize, register: &str) -> String {
+    fn position(&self, at: usize) -> String {
         let (space, name) = (self.context.space, &self.context.positions[at]);
-        match (space.is_row(at), space.stride(at)) {
-            (true, _) => format!("{register}({name}_layout::at(r))"),
-            (false, 0) => format!("{register}({name}_layout::at(r, c))"),
-            (false, 1) => format!("{register}({name}_layout::at(r, c)) + j"),
-            (false, _) => {
-                format!("{register}({name}_layout::at(r, c)) + j * {name}_layout::STRIDE")
-            }
-        }
+        let point = if space.is_row(at) { "r" } else { "r, c" };
+        let neighbours = Neighbours {
+            first: &format!("{name}_layout::at({point})"),
+            count: self.schedule.vector,
+            step: space.stride(at),
+            step_name: &format!("{name}_layout::STRIDE"),
+            others: &space.outer(at).0,
+        };
+        neighbours.position()
     }
 
     fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {

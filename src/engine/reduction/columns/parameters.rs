@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::engine::access::drawn;
 use crate::engine::dimensions::coordinates;
+use crate::engine::position::Neighbours;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::{finished, op_name};
 use crate::engine::reduction::columns::layout;
@@ -322,7 +323,7 @@ impl Columns<'_> {
         let Context { graph, space, names, .. } = &self.context;
         let at = match source {
             Source::Tensor(at) => *at,
-            Source::Position(at) => return self.position(*at, register),
+            Source::Position(at) => return self.position(*at),
             Source::Coordinate(axis) => {
                 let kept = axis.and_then(|axis| space.rows.axes[axis]);
                 let reduced = axis.and_then(|axis| space.columns.axes[axis]);
@@ -347,16 +348,17 @@ impl Columns<'_> {
     }
 
     /// C++ argument for the position in random numbers.
-    fn position(&self, at: usize, register: &str) -> String {
+    fn position(&self, at: usize) -> String {
         let Context { space, positions, .. } = &self.context;
-        let name = &positions[at];
-        let point = if space.is_row(at) { "c" } else { "c, r" };
-        let along = match space.rows.stride(at) {
-            0 => String::new(),
-            1 => " + j".to_owned(),
-            _ => format!(" + j * {name}_layout::STRIDE"),
+        let (name, point) = (&positions[at], if space.is_row(at) { "c" } else { "c, r" });
+        let neighbours = Neighbours {
+            first: &format!("{name}_layout::at({point})"),
+            count: self.schedule.vector,
+            step: space.rows.stride(at),
+            step_name: &format!("{name}_layout::STRIDE"),
+            others: &layout::outer(space, at).0,
         };
-        format!("{register}({name}_layout::at({point})){along}")
+        neighbours.position()
     }
 
     fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {
