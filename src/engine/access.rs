@@ -1,7 +1,7 @@
 //! How threads reach memory: sizes and alignments of accesses, limits of a launch.
 
 use crate::error::Error;
-use crate::graph::CanonicalGraph;
+use crate::graph::{CanonicalGraph, Op};
 use crate::tensor::TensorDesc;
 
 /// Bytes of the widest memory access of one thread.
@@ -51,6 +51,12 @@ pub(super) fn beside_nothing(tensor: &TensorDesc) -> Error {
 pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
     let memory = |(_, tensor): &(usize, &TensorDesc)| !tensor.is_virtual && !tensor.by_value;
     graph.tensors.iter().enumerate().filter(memory)
+}
+
+/// The tensors of random numbers, whose strides count their positions.
+pub(super) fn drawn(graph: CanonicalGraph<'_>) -> impl Iterator<Item = usize> {
+    let draws = graph.operations.iter().filter(|operation| matches!(operation.op, Op::Rng(_)));
+    draws.map(|operation| operation.outputs[0] as usize)
 }
 
 /// Bytes per access for `vector` contiguous elements of a tensor.

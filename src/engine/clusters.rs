@@ -173,7 +173,7 @@ impl<'a> Clusters<'a> {
     }
 
     fn candidate(&self, first: usize, second: usize) -> Candidate {
-        let anchored = |at: &usize| !matches!(self.graph.operations()[*at].op, Op::Pointwise(_));
+        let anchored = |at: &usize| !self.graph.operations()[*at].is_elementwise();
         let leader = if self.all[first] < self.all[second] { first } else { second };
         Candidate {
             saved: self.saved(first, second),

@@ -84,6 +84,10 @@ pub type WorkOf<'a> = Box<dyn Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a>
 /// Instructions of a pointwise operation on one element, functions among them.
 pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
+/// Operations that a random number stands for: 24 instructions, a quarter of a call of Philox and
+/// a comparison, from the PTX of dropout.
+pub(super) const OPERATIONS_DRAW: f64 = 24.0 / INSTRUCTIONS_OPERATION;
+
 /// From a launch to its first instruction, behind another one on a stream: 2 us on H100.
 pub(crate) const LAUNCH_US: f64 = 2.0;
 

@@ -1,6 +1,6 @@
 //! Dimensions of the iteration space, permuted and merged as far as strides allow.
 
-use crate::engine::access::volume;
+use crate::engine::access::{drawn, volume};
 use crate::error::{Error, Result};
 use crate::expr::Mode;
 use crate::graph::{CanonicalGraph, Operation};
@@ -20,8 +20,8 @@ pub(super) struct Dimensions {
 }
 
 impl Dimensions {
-    /// These axes of the shape, in this order, merged where every tensor in memory steps over two
-    /// of them as over one.
+    /// These axes of the shape, in this order, merged where every tensor in memory or of random
+    /// numbers steps over two of them as over one.
     pub(super) fn of(
         graph: CanonicalGraph<'_>,
         shape: &[i64],
@@ -34,6 +34,7 @@ impl Dimensions {
         };
         let stored: Vec<usize> = (0..graph.tensors.len())
             .filter(|index| !graph.tensors[*index].is_virtual && !graph.tensors[*index].by_value)
+            .chain(drawn(graph))
             .collect();
         let mut merged = Dimensions {
             extents: Vec::new(),

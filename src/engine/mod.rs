@@ -22,6 +22,7 @@ mod layout;
 mod notes;
 mod partition;
 mod pointwise;
+mod position;
 mod program;
 mod reduce;
 mod reduction;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
-use crate::expr::{Mode, Program, Value};
-use crate::graph::{CanonicalGraph, Operation};
+use crate::expr::{Draw, Mode, Program, Seed, Value};
+use crate::graph::{CanonicalGraph, Op, Operation, Rng};
 
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,6 +13,9 @@ pub(super) enum Source {
     Tensor(usize),
     /// The coordinate along an axis, for GEN_INDEX; `None` is always 0.
     Coordinate(Option<usize>),
+    /// The row-major position in these random numbers, of which no element is stored: the offset of
+    /// an element, as their strides are packed.
+    Position(usize),
 }
 
 /// The program, where its inputs come from, and which tensor each output is an element of.
@@ -59,13 +62,21 @@ impl GraphProgram {
         GraphProgram { program: program.simplified(), sources, outputs: outputs.to_vec() }
     }
 
+    /// The random numbers that are read, as the tensors that have their strides.
+    pub(super) fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.sources.iter().enumerate().filter_map(|(input, source)| match source {
+            Source::Position(at) if self.reads(input) => Some(*at),
+            _ => None,
+        })
+    }
+
     /// Whether an input is still read after simplification.
     pub(super) fn reads(&self, input: usize) -> bool {
         self.program.reads(Value::Input(input))
     }
 }
 
-/// The pointwise operations that these tensors are computed by, as far back as another kind
+/// The elementwise operations that these tensors are computed by, as far back as another kind
 /// of operation.
 pub(super) fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
@@ -74,7 +85,7 @@ pub(super) fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSe
         let writes = |operation: &Operation| operation.outputs.contains(&uid);
         let Some(index) = graph.operations.iter().position(writes) else { continue };
         let operation = &graph.operations[index];
-        if operation.as_pointwise().is_some() && found.insert(index) {
+        if operation.is_elementwise() && found.insert(index) {
             pending.extend(&operation.inputs);
         }
     }
@@ -121,6 +132,9 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn push(&mut self, operation: &Operation) {
+        if let Op::Rng(op) = &operation.op {
+            return self.draw(op, operation);
+        }
         let op = operation.as_pointwise().expect("the engine supports the operation");
         let output = operation.outputs[0] as usize;
         let mut operands = Vec::new();
@@ -144,6 +158,29 @@ impl Builder<'_> {
             .push(name, *op, &operands, result.dtype)
             .expect("operations of a valid graph are valid");
         self.values[output] = Some(value);
+    }
+
+    fn draw(&mut self, op: &Rng, operation: &Operation) {
+        let mut inputs = operation.inputs.iter().map(|uid| self.input(*uid as usize));
+        let seed = match op.seed {
+            Some(seed) => Seed::Value(seed),
+            None => Seed::Input(inputs.next().expect("the operation was checked")),
+        };
+        let offset = inputs.next().expect("the operation was checked");
+        let at = operation.outputs[0] as usize;
+        let result = &self.graph.tensors[at];
+        let draw = Draw { distribution: op.distribution, seed, offset, dtype: result.dtype };
+        self.sources.push(Source::Position(at));
+        let name = if result.name.is_empty() { "random" } else { &result.name };
+        self.values[at] = Some(self.program.random(name, draw));
+    }
+
+    /// The input that is fed from a tensor that no operation writes.
+    fn input(&mut self, at: usize) -> usize {
+        match self.tensor(at) {
+            Value::Input(input) => input,
+            Value::Result(_) => unreachable!("seeds and offsets are inputs"),
+        }
     }
 
     /// The value of a tensor's element; an input where no operation has written it.

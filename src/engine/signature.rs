@@ -1,9 +1,10 @@
 //! What a kernel takes: its tensors' identifiers, parameters and arguments.
 
 use crate::dtype::DType;
+use crate::engine::access::drawn;
 use crate::error::{Error, Result};
 use crate::expr::{Identifiers, MOVED};
-use crate::graph::CanonicalGraph;
+use crate::graph::{CanonicalGraph, Op};
 use crate::kernel::Argument;
 use crate::tensor::TensorDesc;
 
@@ -14,6 +15,36 @@ pub(super) fn names(graph: CanonicalGraph<'_>, identifiers: &mut Identifiers) ->
         false => identifiers.fresh(&tensor.name),
     };
     graph.tensors.iter().map(name).collect()
+}
+
+/// An identifier per tensor of random numbers, for where its positions are; empty for the others.
+pub(super) fn position_names(
+    graph: CanonicalGraph<'_>,
+    identifiers: &mut Identifiers,
+) -> Vec<String> {
+    let mut names = vec![String::new(); graph.tensors.len()];
+    for at in drawn(graph) {
+        let name = match graph.tensors[at].name.as_str() {
+            "" => "random",
+            name => name,
+        };
+        names[at] = identifiers.fresh(&format!("{name}_position"));
+    }
+    names
+}
+
+/// Both in one list: random numbers are not stored.
+pub(super) fn names_with_positions(
+    graph: CanonicalGraph<'_>,
+    identifiers: &mut Identifiers,
+) -> Vec<String> {
+    let mut names = names(graph, identifiers);
+    for (name, position) in names.iter_mut().zip(position_names(graph, identifiers)) {
+        if name.is_empty() {
+            *name = position;
+        }
+    }
+    names
 }
 
 /// How the tensors a kernel takes are passed.
@@ -38,12 +69,20 @@ pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str)
     }
 }
 
-/// Refuses a graph that has integers of 64 bits.
+/// Refuses a graph that has integers of 64 bits, but for seeds and offsets of random numbers.
 ///
 /// # Errors
 /// `NotSupported` with the first tensor that has them.
 pub(super) fn refuse_i64(graph: CanonicalGraph<'_>) -> Result<()> {
-    match graph.tensors.iter().find(|tensor| tensor.dtype == DType::I64) {
+    let is_drawn_from = |uid: i64| {
+        let mut touching = graph
+            .operations
+            .iter()
+            .filter(|of| of.inputs.contains(&uid) || of.outputs.contains(&uid));
+        touching.all(|of| matches!(of.op, Op::Rng(_)) && of.inputs.contains(&uid))
+    };
+    let refused = |tensor: &&TensorDesc| tensor.dtype == DType::I64 && !is_drawn_from(tensor.uid);
+    match graph.tensors.iter().find(refused) {
         None => Ok(()),
         Some(TensorDesc { name, dtype, .. }) => {
             let text = format!("`{name}` is {dtype}, {MOVED}");

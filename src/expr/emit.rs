@@ -6,7 +6,8 @@ use crate::dtype::DType;
 use crate::expr::identifier::Identifiers;
 use crate::expr::mode::{Mode, ModeClass};
 use crate::expr::pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
-use crate::expr::program::{Instruction, Program, Value};
+use crate::expr::program::{Input, Instruction, Program, Value};
+use crate::expr::random::{Distribution, Draw, Seed, range, words_below};
 
 /// C++ statements of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,13 +70,19 @@ impl Program {
     ) -> EmittedProgram {
         let mut emitter = Emitter {
             program: self,
-            inputs,
+            inputs: inputs.to_vec(),
             emission,
             results: Vec::new(),
             functions: BTreeSet::new(),
         };
         let uses = self.use_counts();
         let mut lines = Vec::new();
+        for (at, draw) in self.draws().filter(|(at, _)| self.reads(Value::Input(*at))) {
+            let name = names.fresh(self.name(Value::Input(at)));
+            let drawn = emitter.drawn(draw, &inputs[at]);
+            lines.push(format!("const {} {name} = {drawn};", draw.dtype.register()));
+            emitter.inputs[at] = name;
+        }
         let mut ctypes = vec![""; self.outputs().len()];
         for (index, instruction) in self.instructions().iter().enumerate() {
             let value = Value::Result(index);
@@ -104,7 +111,7 @@ impl Program {
             }
         }
         EmittedProgram {
-            input_types: self.inputs().iter().map(|input| input.dtype().register()).collect(),
+            input_types: self.inputs().iter().map(Input::register).collect(),
             outputs: ctypes.into_iter().map(|ctype| EmittedOutput { ctype }).collect(),
             lines,
             functions: emitter.functions,
@@ -118,7 +125,7 @@ fn ctype(math: Math) -> &'static str {
 
 struct Emitter<'a> {
     program: &'a Program,
-    inputs: &'a [String],
+    inputs: Vec<String>,
     emission: Emission<'a>,
     results: Vec<String>,
     functions: BTreeSet<&'static str>,
@@ -144,6 +151,28 @@ impl Emitter<'_> {
     fn call(&mut self, function: &'static str, arguments: &[&str]) -> String {
         self.functions.insert(function);
         format!("op::{function}({})", arguments.join(", "))
+    }
+
+    /// A random number at a position.
+    fn drawn(&mut self, draw: &Draw, position: &str) -> String {
+        let seed = match draw.seed {
+            // The smallest integer has no literal.
+            Seed::Value(i64::MIN) => format!("{}ll - 1", i64::MIN + 1),
+            Seed::Value(seed) => format!("{seed}ll"),
+            Seed::Input(at) => format!("i64({})", self.inputs[at]),
+        };
+        let offset = format!("i64({})", self.inputs[draw.offset]);
+        let math = draw.math();
+        let [first, second] = match draw.distribution.rounded(math) {
+            Distribution::Bernoulli { probability } => {
+                let ones = format!("{}ull", words_below(probability));
+                return self.call("bernoulli", &[&seed, &offset, position, &ones]);
+            }
+            Distribution::Uniform { minimum, maximum } => [minimum, range(minimum, maximum, math)],
+            Distribution::Normal { mean, deviation } => [mean, deviation],
+        };
+        let [first, second] = [first, second].map(|value| value.literal(math));
+        self.call(draw.distribution.name(), &[&seed, &offset, position, &first, &second])
     }
 
     /// The expression, rounded to the instruction's result type.

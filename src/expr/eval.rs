@@ -11,14 +11,19 @@ impl Program {
     /// Evaluates the outputs for one element; each result is rounded to the math precision and then
     /// to its type.
     ///
-    /// `inputs` holds one value per [input](Program::inputs), as read from storage.
+    /// `inputs` holds one value per [input](Program::inputs), as read from storage; for a random
+    /// number, the element's position.
     ///
     /// # Panics
     /// When `inputs` is shorter than the program's inputs.
     pub fn eval(&self, inputs: &[f64]) -> Vec<f64> {
         let mut results: Vec<f64> = Vec::with_capacity(self.instructions().len());
+        let mut given = inputs.to_vec();
+        for (at, draw) in self.draws() {
+            given[at] = draw.value(inputs, inputs[at]);
+        }
         let read = |results: &[f64], value: &Value| match value {
-            Value::Input(index) => inputs[*index],
+            Value::Input(index) => given[*index],
             Value::Result(index) => results[*index],
         };
         for instruction in self.instructions() {

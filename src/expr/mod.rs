@@ -29,6 +29,7 @@ mod mode;
 mod pointwise;
 mod program;
 pub(crate) mod pullback;
+mod random;
 mod simplify;
 
 pub use emit::{Emission, EmittedOutput, EmittedProgram};
@@ -38,3 +39,5 @@ pub use lines::Lines;
 pub use mode::{Mode, ModeClass};
 pub use pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
 pub use program::{Input, InputKind, Instruction, Program, Value};
+pub(crate) use random::words as random_words;
+pub use random::{Distribution, Draw, Seed};

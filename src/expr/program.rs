@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::escape::escaped;
 use crate::expr::mode::Mode;
 use crate::expr::pointwise::{Math, Pointwise};
+use crate::expr::random::{Draw, Seed};
 
 /// A value of a [`Program`]: an input or the result of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +31,8 @@ pub enum InputKind {
         /// Extent of the axis.
         extent: i64,
     },
+    /// Random number drawn for the element: what is fed is its position, in row-major order.
+    Random(Draw),
 }
 
 /// A named input of a [`Program`].
@@ -49,6 +52,15 @@ impl Input {
             // f32 represents all integers up to 2^24, f64 every index.
             InputKind::Index { extent, .. } if extent <= 1 << 24 => DType::F32,
             InputKind::Index { .. } => DType::F64,
+            InputKind::Random(draw) => draw.dtype,
+        }
+    }
+
+    /// C++ type in which the value is fed.
+    pub(super) fn register(&self) -> &'static str {
+        match self.kind {
+            InputKind::Random(_) => "op::Position",
+            _ => self.dtype().register(),
         }
     }
 }
@@ -95,6 +107,12 @@ impl Program {
     /// Adds an input that is the element's index along `axis`, for GEN_INDEX.
     pub fn index(&mut self, name: impl Into<String>, axis: usize, extent: i64) -> Value {
         self.inputs.push(Input { name: name.into(), kind: InputKind::Index { axis, extent } });
+        Value::Input(self.inputs.len() - 1)
+    }
+
+    /// Adds an input that is a random number; seed and offset are inputs already.
+    pub(crate) fn random(&mut self, name: impl Into<String>, draw: Draw) -> Value {
+        self.inputs.push(Input { name: name.into(), kind: InputKind::Random(draw) });
         Value::Input(self.inputs.len() - 1)
     }
 
@@ -224,10 +242,23 @@ impl Program {
         instruction.op.compute(instruction.operands.iter().map(|value| self.dtype(*value)))
     }
 
-    /// Whether an instruction or output uses a value.
+    /// Whether an instruction or output uses a value, or a random number that one uses.
     pub(crate) fn reads(&self, value: Value) -> bool {
+        let drawn_from = |draw: &Draw| {
+            Value::Input(draw.offset) == value
+                || matches!(draw.seed, Seed::Input(at) if Value::Input(at) == value)
+        };
         self.outputs.contains(&value)
             || self.instructions.iter().any(|line| line.operands.contains(&value))
+            || self.draws().any(|(at, draw)| drawn_from(draw) && self.reads(Value::Input(at)))
+    }
+
+    /// The random numbers among the inputs.
+    pub(crate) fn draws(&self) -> impl Iterator<Item = (usize, &Draw)> {
+        self.inputs.iter().enumerate().filter_map(|(at, input)| match &input.kind {
+            InputKind::Random(draw) => Some((at, draw)),
+            _ => None,
+        })
     }
 
     /// Number of instruction operands that use each instruction's result.
@@ -248,8 +279,17 @@ fn wide(dtype: DType) -> DType {
 }
 
 impl fmt::Display for Program {
-    /// Prints one line per instruction: `y: bf16 = relu_fwd(sum)`.
+    /// Prints one line per random number, `keep: f32 = bernoulli{probability=0.9}(seed, offset)`,
+    /// and per instruction, `y: bf16 = relu_fwd(sum)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, draw) in self.draws().filter(|(at, _)| self.reads(Value::Input(*at))) {
+            let seed = match draw.seed {
+                Seed::Value(seed) => Cow::Owned(seed.to_string()),
+                Seed::Input(at) => escaped(self.name(Value::Input(at))),
+            };
+            let [name, offset] = [at, draw.offset].map(|at| escaped(self.name(Value::Input(at))));
+            writeln!(f, "{name}: {} = {}({seed}, {offset})", draw.dtype, draw.distribution)?;
+        }
         for instruction in &self.instructions {
             let operands: Vec<Cow<'_, str>> =
                 instruction.operands.iter().map(|value| escaped(self.name(*value))).collect();

@@ -57,6 +57,9 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
                 (Op::Pointwise(op), _) => own.iter_mut().for_each(|value| {
                     *value = pointwise(op.mode, at, *value);
                 }),
+                (Op::Rng(_), _) => {
+                    own.iter_mut().for_each(|value| *value = drawn_from(slot, *value))
+                }
                 (Op::Recurrence(op), _) => {
                     let steps = operands[0].dims[1] / op.batch.max(1);
                     own.iter_mut().for_each(|value| *value = carried(slot, steps, *value));
@@ -102,6 +105,12 @@ fn pointwise(mode: Mode, slot: usize, value: f64) -> f64 {
         (Mode::Div | Mode::Mod, 1) => positive(value).copysign(value),
         _ => value,
     }
+}
+
+/// Maps a random number in [-2, 2) to a seed or an offset that 32 bits hold.
+fn drawn_from(slot: &str, value: f64) -> f64 {
+    let reach = if slot == "seed" { 1e9 } else { 1e3 };
+    (value * reach).floor()
 }
 
 /// Maps a random number in [-2, 2) to an operand of a norm or of batch norm statistics.

@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
 use crate::graph::operation::{Op, Operation};
-use crate::graph::{Matmul, OperationGraph, Reduction, Reshape};
+use crate::graph::{Matmul, OperationGraph, Reduction, Reshape, Rng};
 use crate::tensor::TensorDesc;
 
 /// Collects tensors and operations of a graph; tensors are identified by uid.
@@ -109,13 +109,22 @@ impl GraphBuilder {
         Ok(uid)
     }
 
+    /// Adds a tensor of random numbers of these dimensions; `inputs` are the seed, if it is a
+    /// tensor, and the offset. The result is virtual.
+    ///
+    /// # Errors
+    /// As [`GraphBuilder::pointwise`].
+    pub fn rng(&mut self, op: Rng, inputs: &[i64], dims: &[i64]) -> Result<i64> {
+        self.with_dims(Op::Rng(op), inputs, dims)
+    }
+
     /// Adds an operation; `inputs` are in the order of its [slots](Op::slots). The results are
     /// virtual tensors: packed, unnamed, in the math precision; those of an operation that only
     /// moves elements in the type of its operands.
     ///
     /// # Errors
     /// `BadParam` when an operand is unknown, the shapes are incompatible, or the operation is a
-    /// reduction or a reshape, whose result shape cannot be inferred.
+    /// reduction, a reshape or random numbers, whose result shape cannot be inferred.
     pub fn operation(&mut self, op: Op, inputs: &[i64]) -> Result<Vec<i64>> {
         let operands = self.operands(&op, inputs)?;
         let results = op.infer(&operands)?.ok_or_else(|| {

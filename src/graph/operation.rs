@@ -12,6 +12,7 @@ use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
 use crate::graph::recurrence::Recurrence;
 use crate::graph::reduction::Reduction;
+use crate::graph::rng::Rng;
 use crate::graph::semantics::Semantics;
 use crate::graph::slots::Slots;
 use crate::graph::statistics::{BnBackwardWeights, BnFinalize, GenStats};
@@ -43,6 +44,8 @@ pub enum Op {
     Convolution(Convolution),
     /// Reduction along some dimensions (section 8.2.2.20).
     Reduction(Reduction),
+    /// Random numbers (section 8.2.2.23).
+    Rng(Rng),
     /// Normalisation (section 8.2.2.18).
     NormForward(NormForward),
     /// Gradients of a normalisation (section 8.2.2.17).
@@ -75,6 +78,7 @@ macro_rules! of_kind {
             Op::Matmul(op) => op,
             Op::Convolution(op) => op,
             Op::Reduction(op) => op,
+            Op::Rng(op) => op,
             Op::NormForward(op) => op,
             Op::NormBackward(op) => op,
             Op::GenStats(op) => op,
@@ -109,6 +113,12 @@ impl Operation {
             Op::Pointwise(op) => Some(op),
             _ => None,
         }
+    }
+
+    /// Whether each element of the result is computed by itself: a pointwise operation, or random
+    /// numbers.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(self.op, Op::Pointwise(_) | Op::Rng(_))
     }
 }
 

@@ -391,8 +391,7 @@ impl Evaluation<'_> {
     fn kept(&self, [batch, head, query]: [i64; 3], key: i64) -> bool {
         let number = |slot: &str| self.integer(slot, &[0, 0, 0, 0]);
         let (Some(seed), Some(offset)) = (number("seed"), number("offset")) else { return true };
-        let row = batch * self.shape.heads + head;
-        self.op.kept(seed as i32, [key as u32, query as u32, row as u32, offset as u32])
+        self.op.kept(seed, offset, &self.shape, [batch, head, query, key])
     }
 }
 

@@ -17,6 +17,7 @@ mod norm;
 mod pointwise;
 mod recurrence;
 mod reduction;
+mod rng;
 mod statistics;
 mod views;
 
@@ -69,6 +70,7 @@ pub fn evaluate(
             Op::Matmul(op) => vec![matmul::evaluate(op, &operands, outputs[0])],
             Op::Convolution(op) => vec![convolution::evaluate(op, &operands, outputs[0])],
             Op::Reduction(op) => vec![reduction::evaluate(op, &operands[0], outputs[0])],
+            Op::Rng(op) => vec![rng::evaluate(op, &operands, outputs[0])],
             Op::NormForward(op) => norm::forward(op, &operands, &outputs),
             Op::NormBackward(op) => norm::backward(op, &operands, &outputs),
             Op::GenStats(op) => statistics::generate(op, &operands[0], &outputs),

@@ -258,6 +258,11 @@ fn views() {
 }
 
 #[test]
+fn random_numbers() {
+    run("rng", near_one);
+}
+
+#[test]
 fn norms() {
     run("norms", near_one);
 }

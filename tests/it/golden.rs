@@ -23,6 +23,7 @@ use crate::convolution;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
+use crate::rng;
 use crate::rows::layer as layer_norm;
 use crate::views;
 
@@ -196,6 +197,19 @@ fn golden_convolutions() {
     let windowed = convolution::windowed("forward", "bias_relu");
     let window = kernels("gemm_mma", &windowed, &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window.cu", &window[0]);
+}
+
+#[test]
+fn golden_random_numbers() {
+    let dropout = kernels("pointwise", &rng::dropout(&[64, 768]), &[("grid", 0)]);
+    assert_golden("sm75_pointwise_bf16_dropout.cu", &dropout[0]);
+    let graph = rng::gemm_dropout([256, 512, 1024], DType::Bf16, false);
+    let gemm = kernels("gemm_mma", &graph, &[("split_k", 1)]);
+    assert_golden("sm80_gemm_bf16_mma_dropout.cu", &gemm[0]);
+    let noise = kernels("reduction", &rng::noise(&[64, 256]), &[]);
+    assert_golden("sm75_reduction_f32_noise.cu", &noise[0]);
+    let convolution = kernels("gemm_mma", &rng::convolution(true, true), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_window_dropout.cu", &convolution[0]);
 }
 
 #[test]

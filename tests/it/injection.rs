@@ -26,6 +26,7 @@ use crate::harness;
 use crate::norm::rms_gradients;
 use crate::recurrence::graph as recurrent;
 use crate::reduction::{residual_rms, softmax};
+use crate::rng;
 use crate::rnn_cells::user_cells;
 use crate::views;
 
@@ -255,6 +256,10 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (convolution::strided(), vec![]),
         (convolution::windowed("forward", "scale_bias_relu"), vec![("split_k", 1)]),
         (convolution::windowed("backward_filter", "nothing"), vec![("split_k", 1)]),
+        (rng::dropout(&[64, 768]), vec![]),
+        (rng::gemm_dropout(extents, DType::Bf16, true), vec![("split_k", 1)]),
+        (rng::noise(&[64, 256]), vec![]),
+        (rng::convolution(true, true), vec![("split_k", 1)]),
     ]
 }
 

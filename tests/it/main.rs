@@ -75,6 +75,7 @@ mod reduction;
 mod remote;
 mod replay;
 mod replay_launches;
+mod rng;
 mod rnn_builds;
 mod rnn_cells;
 mod rnn_data;

@@ -4,7 +4,7 @@
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
     BnBackwardWeights, Concatenate, GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward,
-    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Slice, Transpose,
+    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Rng, Slice, Transpose,
 };
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -324,11 +324,35 @@ impl Grown<'_> {
         }
     }
 
+    /// `x` times random numbers, which may be broadcast.
+    fn drawn(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let op = self.random.pick(&[
+            Rng::bernoulli(0.75),
+            Rng::uniform(-1.0, 1.5),
+            Rng::normal(0.0, 0.5),
+            Rng::bernoulli(0.5).seed(None),
+        ]);
+        let slots = Op::Rng(op).slots().inputs;
+        let ones = vec![1; if self.chance(2) { 1 } else { self.rank }];
+        let mut operands = Vec::new();
+        for _ in slots {
+            let (uid, by_value) = (self.fresh(), self.chance(2));
+            let dtype = self.random.pick(&[DType::I32, DType::I64]);
+            let tensor = TensorDesc::packed(uid, format!("r{uid}"), &ones, dtype);
+            operands.push(self.graph.tensor(TensorDesc { by_value, ..tensor }));
+        }
+        let kept = |dim: &i64| if self.random.below(4) == 0 { 1 } else { *dim };
+        let shape: Vec<i64> = dims.iter().map(kept).collect();
+        let Ok(numbers) = self.graph.rng(op, &operands, &shape) else { return Vec::new() };
+        self.uid = numbers;
+        self.operation(Op::Pointwise(Pointwise::new(Mode::Mul)), &[x, numbers], vec![dims.to_vec()])
+    }
+
     /// One operation more, where what is drawn is one.
     fn grow(&mut self) {
         let at = self.random.below(self.values.len());
         let (x, dims) = (self.values[at].uid, self.values[at].dims.clone());
-        let results = match self.random.below(24) {
+        let results = match self.random.below(26) {
             9..=12 => {
                 let kept = |dim: &i64| if self.random.below(2) == 0 { 1 } else { *dim };
                 let shape: Vec<i64> = dims.iter().map(kept).collect();
@@ -344,6 +368,7 @@ impl Grown<'_> {
                 self.typed.extend(made.chain([x]));
                 results
             }
+            24 | 25 => self.drawn(x, &dims),
             _ => self.pointwise(x, dims),
         };
         self.values[at].read |= !results.is_empty();

@@ -145,7 +145,7 @@ struct Input {
 
 #[derive(Debug, Clone, Serialize)]
 struct Dropout {
-    threshold: u32,
+    kept_max: u32,
     /// Of P that is kept.
     scale: String,
     seed: String,
@@ -202,7 +202,7 @@ pub(super) fn attention_parameters(
         Interval { begin, end }
     };
     let dropout = || Dropout {
-        threshold: op.dropout_threshold(),
+        kept_max: op.kept_max(),
         scale: literal(problem, op.dropout_scale()),
         seed: element(problem, "seed"),
         offset: element(problem, "offset"),

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::engine::access::access_bytes;
 use crate::engine::convolution::axes::{Axis, Role, Strides};
 use crate::engine::convolution::problem::{Fusion, Problem};
+use crate::engine::position::Neighbours;
 use crate::engine::program::Source;
 use crate::engine::signature::ctype;
 use crate::expr::Identifiers;
@@ -16,7 +17,7 @@ use crate::graph::ConvolutionPass;
 pub(super) struct Layout {
     name: String,
     text: String,
-    /// Bytes of one access.
+    /// Bytes of one access; 0 of what is not stored.
     access: i64,
     strides: Vec<Stride>,
     /// Elements between those of neighbouring items.
@@ -113,9 +114,29 @@ impl Context<'_> {
             Source::Coordinate(Some(axis)) => {
                 self.coordinate(fusion, &Some(*axis)).contains(self.item_coordinate())
             }
+            Source::Position(at) => self.item_stride(fusion, *at) != 0,
             _ => false,
         };
         fusion.program.sources.iter().any(counted)
+    }
+
+    /// The position of an item in random numbers.
+    pub(super) fn position(&self, fusion: &Fusion, at: usize) -> String {
+        let (scope, point) = match self.is_result(fusion) {
+            true => (String::new(), "p"),
+            false => (format!("{}::", fusion.role.type_name()), "p, m, r"),
+        };
+        let layout = format!("{scope}{}_layout", self.names[at]);
+        let Strides { outer, group, inner, spatial } = self.strides(fusion, at);
+        let all = [&[outer, group, inner], &spatial[..]].concat();
+        let neighbours = Neighbours {
+            first: &format!("{layout}::at({point})"),
+            count: self.items,
+            step: self.item_stride(fusion, at),
+            step_name: &format!("{layout}::ITEM"),
+            others: &all.into_iter().filter(|stride| *stride != 1).collect::<Vec<_>>(),
+        };
+        neighbours.position()
     }
 
     /// The coordinate of an item along an axis of the convolution's tensor.
@@ -163,6 +184,7 @@ impl Context<'_> {
         let item = self.item_stride(fusion, at);
         let others: Vec<i64> = all.iter().copied().filter(|stride| *stride > 1).collect();
         let access = match item {
+            _ if tensor.is_virtual => 0,
             1 => access_bytes(tensor, &others, &vec![2; others.len()], self.items),
             _ => tensor.dtype.bytes() as i64,
         };

@@ -12,7 +12,9 @@ use crate::engine::convolution::problem::{Fusion, Problem};
 use crate::engine::dimensions::coordinates;
 use crate::engine::instruction::multiply_add;
 use crate::engine::program::Source;
-use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, names};
+use crate::engine::signature::{
+    Indent, Width, ctype, kernel_parameter, list, names_with_positions,
+};
 use crate::expr::Identifiers;
 use crate::graph::{ConvolutionMode, ConvolutionPass, ConvolutionShape};
 
@@ -118,7 +120,7 @@ struct Chain {
 impl Parameters {
     pub(super) fn of(problem: &Problem<'_>, settings: Settings) -> Parameters {
         let mut identifiers = Identifiers::new();
-        let names = names(problem.graph, &mut identifiers);
+        let names = names_with_positions(problem.graph, &mut identifiers);
         let context = Context { problem, items: settings.items, identifiers, names };
         let mut functions = BTreeSet::new();
         let operands = [0, 1].map(|at| context.operand(at, &mut functions));
@@ -132,7 +134,8 @@ impl Parameters {
         arguments.extend(stored.iter().map(|at| format!("{}_value[j]", context.names[*at])));
         let followers: Vec<usize> =
             problem.followers().filter(|at| !graph.tensors[*at].by_value).collect();
-        let behind = followers.iter().chain(stored);
+        let positions: Vec<usize> = epilogue.program.positions().collect();
+        let behind = followers.iter().chain(&positions).chain(stored);
         let passed = problem.passed();
         let parameter = |at: &usize| kernel_parameter(*graph, *at, &context.names[*at]);
         let kernel_parameters: Vec<String> = passed.iter().map(parameter).collect();
@@ -301,7 +304,7 @@ impl Context<'_> {
         let is_sum = |at: usize| at == fusion.tensor && at == self.problem.epilogue.tensor;
         let mut name = |source: &Source| match source {
             Source::Tensor(at) if is_sum(*at) => identifiers.fresh("convolution"),
-            Source::Tensor(at) => self.names[*at].clone(),
+            Source::Tensor(at) | Source::Position(at) => self.names[*at].clone(),
             Source::Coordinate(_) => identifiers.fresh("index"),
         };
         let inputs: Vec<String> = program.sources.iter().map(&mut name).collect();
@@ -324,6 +327,7 @@ impl Context<'_> {
                     let item = if self.item_stride(fusion, at) == 0 { "0" } else { "j" };
                     format!("{}_in.get({item})", self.names[at])
                 }
+                Source::Position(at) => self.position(fusion, at),
                 Source::Coordinate(axis) => {
                     format!("{register}({})", self.coordinate(fusion, &axis))
                 }
@@ -352,6 +356,7 @@ impl Context<'_> {
             fusion.inputs().filter(|at| !graph.tensors[*at].by_value).collect();
         let shared = stored.iter().all(|at| self.item_stride(fusion, *at) == 0)
             && !self.counts_items(fusion);
+        let placed = stored.iter().copied().chain(fusion.program.positions());
         let chain = self.chain(fusion, functions);
         let dtype = graph.tensors[fusion.tensor].dtype;
         let value = match fusion.is_plain() {
@@ -364,7 +369,7 @@ impl Context<'_> {
         Operand {
             name: fusion.role.name(),
             r#type: fusion.role.type_name(),
-            tensors: stored.iter().map(|at| self.layout(fusion, *at)).collect(),
+            tensors: placed.map(|at| self.layout(fusion, at)).collect(),
             loaded: stored.iter().map(|at| self.load(fusion, *at)).collect(),
             shared,
             computed: !fusion.is_plain(),

@@ -88,7 +88,8 @@ impl<'a> Problem<'a> {
             shape,
         };
         for fusion in problem.fusions() {
-            let tensors = fusion.inputs().chain(fusion.program.outputs.iter().copied());
+            let outputs = fusion.program.outputs.iter().copied();
+            let tensors = fusion.inputs().chain(fusion.program.positions()).chain(outputs);
             for at in tensors {
                 problem.strides(fusion, at)?;
             }
@@ -131,11 +132,12 @@ impl<'a> Problem<'a> {
         all
     }
 
-    /// The largest element offset of any tensor.
+    /// The largest element offset of any tensor, or position in random numbers.
     pub(super) fn offset_max(&self) -> i64 {
         let stored = |at: &usize| !self.graph.tensors[*at].by_value;
         let span = |at: usize| span_elements(&self.graph.tensors[at]);
-        self.passed().into_iter().filter(stored).map(span).max().unwrap_or(0)
+        let drawn = self.fusions().flat_map(|fusion| fusion.program.positions());
+        self.passed().into_iter().filter(stored).chain(drawn).map(span).max().unwrap_or(0)
     }
 
     /// Multiply-adds, those in the padding too.
@@ -161,7 +163,7 @@ fn convolution(graph: CanonicalGraph<'_>) -> Result<(&Operation, &Convolution)> 
     let mut found = None;
     for operation in graph.operations {
         match &operation.op {
-            Op::Pointwise(_) => {}
+            Op::Pointwise(_) | Op::Rng(_) => {}
             Op::Convolution(op) if found.is_none() => found = Some((operation, op)),
             Op::Convolution(_) => {
                 return Err(Error::not_supported("the graph has more than one convolution"));

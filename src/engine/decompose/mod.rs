@@ -11,6 +11,7 @@ mod calculus;
 mod convolution;
 mod named;
 mod norm;
+mod rng;
 mod shapes;
 mod statistics;
 
@@ -26,10 +27,10 @@ use crate::graph::{CanonicalGraph, Op, Operation, OperationGraph};
 use crate::tensor::TensorDesc;
 
 /// An decomposed graph; borrowed where there is nothing to decompose.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Decomposed<'a> {
-    tensors: Cow<'a, [TensorDesc]>,
-    operations: Cow<'a, [Operation]>,
+    pub(super) tensors: Cow<'a, [TensorDesc]>,
+    pub(super) operations: Cow<'a, [Operation]>,
     /// The uids of the graph's own tensors, in the order of the canonical graph.
     uids: &'a [i64],
     offsets: &'a [i64],
@@ -39,12 +40,14 @@ impl<'a> Decomposed<'a> {
     /// The decomposed form of a graph.
     ///
     /// # Errors
-    /// `NotSupported` when the channels of some tensor cannot be distinguished by group, or tensors
-    /// differ in the number of dimensions.
+    /// `NotSupported` when the channels of some tensor cannot be distinguished by group, tensors
+    /// differ in the number of dimensions, or the seed or offset of random numbers is computed.
     pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
+        rng::check(graph)?;
         let plain = |of: &Operation| match &of.op {
             Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_) => true,
             Op::Convolution(op) => op.is_unscaled(),
+            Op::Rng(op) => rng::is_plain(graph, op, of),
             _ => false,
         };
         if graph.operations.iter().all(plain) {
@@ -64,6 +67,7 @@ impl<'a> Decomposed<'a> {
                 }
                 Op::Convolution(op) => convolution::scaled(&mut calculus, op, operation),
                 Op::Reduction(op) => calculus.reduction(op, operation),
+                Op::Rng(op) => rng::numbers(&mut calculus, op, operation),
                 Op::NormForward(op) => {
                     norm::forward(&mut calculus, op, channel_axes, &named);
                 }
@@ -79,6 +83,29 @@ impl<'a> Decomposed<'a> {
             }
         }
         let (tensors, operations) = (calculus.tensors.into(), calculus.operations.into());
+        let CanonicalGraph { uids, offsets, .. } = graph;
+        Ok(Decomposed { tensors, operations, uids, offsets })
+    }
+
+    /// The graph with random numbers as they are drawn, and all else as it is.
+    ///
+    /// # Errors
+    /// As [`Decomposed::of`], where there are random numbers.
+    pub(super) fn drawn(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
+        let draws = |of: &Operation| matches!(of.op, Op::Rng(_));
+        let (mut tensors, mut operations) = (graph.tensors.into(), graph.operations.into());
+        if graph.operations.iter().any(draws) {
+            rng::check(graph)?;
+            let mut calculus = Calculus::new(shapes::unified(graph)?.tensors);
+            for operation in graph.operations {
+                calculus.math = Math::of(operation.op.math());
+                match &operation.op {
+                    Op::Rng(op) => rng::numbers(&mut calculus, op, operation),
+                    op => calculus.keep(op.clone(), operation),
+                }
+            }
+            (tensors, operations) = (calculus.tensors.into(), calculus.operations.into());
+        }
         let CanonicalGraph { uids, offsets, .. } = graph;
         Ok(Decomposed { tensors, operations, uids, offsets })
     }

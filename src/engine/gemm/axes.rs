@@ -50,6 +50,25 @@ pub(super) fn stride(tensor: &TensorDesc, axis: usize) -> i64 {
     if tensor.dims[axis] == 1 { 0 } else { tensor.strides[axis] }
 }
 
+/// A dimension, or several that a tensor steps over as over one.
+pub(super) struct Run {
+    pub(super) extent: i64,
+    pub(super) stride: i64,
+}
+
+/// The dimensions that axes of these extents are to a tensor, the innermost last.
+pub(super) fn runs(tensor: &TensorDesc, axes: &[usize], extents: &[i64]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for axis in axes {
+        let (extent, stride) = (extents[*axis], stride(tensor, *axis));
+        match runs.last_mut().filter(|outer| outer.stride == stride.saturating_mul(extent)) {
+            Some(outer) => *outer = Run { extent: outer.extent.saturating_mul(extent), stride },
+            None => runs.push(Run { extent, stride }),
+        }
+    }
+    runs
+}
+
 /// A coordinate times a stride, in an offset.
 pub(super) struct Term {
     coordinate: String,

@@ -136,7 +136,7 @@ impl<'a> Combine<'a> {
             entry: "gemm_combine",
         };
         let partials = Partials { accumulators: false, reductions: self.at..self.at + 1 };
-        let mut arguments = arguments(problem.graph, [result].iter());
+        let mut arguments = arguments(problem.graph.graph(), [result].iter());
         arguments.extend(context.scratch(&partials));
         let listing = vec![context.reduction_listing(self.reduction)];
         let functions = BTreeSet::new();

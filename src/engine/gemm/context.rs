@@ -13,7 +13,9 @@ use crate::engine::gemm::problem::{Fusion, Problem};
 use crate::engine::gemm::tiling::{Tiling, partial_columns};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::op_name;
-use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, names};
+use crate::engine::signature::{
+    Indent, Width, ctype, kernel_parameter, list, names_with_positions,
+};
 use crate::expr::{EmittedProgram, Identifiers};
 
 /// A problem with the names of its tensors.
@@ -96,7 +98,7 @@ pub(super) struct Emitted {
 impl<'a> Context<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, tiling: Tiling) -> Context<'a> {
         let mut identifiers = Identifiers::new();
-        let names = names(problem.graph, &mut identifiers);
+        let names = names_with_positions(problem.graph.graph(), &mut identifiers);
         let partials = identifiers.fresh("partials");
         Context { problem, tiling, names, identifiers, partials }
     }
@@ -117,7 +119,7 @@ impl<'a> Context<'a> {
     ) -> ProblemParameters {
         let Problem { graph, m, n, k, batches, .. } = self.problem;
         let member = |at: &usize| Member {
-            declaration: kernel_parameter(*graph, *at, &self.names[*at]),
+            declaration: kernel_parameter(graph.graph(), *at, &self.names[*at]),
             text: self.text(*at),
         };
         let mut tensors: Vec<Member> = passed.iter().map(member).collect();
@@ -151,7 +153,7 @@ impl<'a> Context<'a> {
 
     /// The extents that tensors passed to a kernel limit.
     fn limits(&self, passed: &[usize]) -> Vec<Limit> {
-        let graph = self.problem.graph;
+        let graph = self.problem.graph.graph();
         let functions = ["rows", "columns", "k"].into_iter().zip(["M", "N", "K"]);
         let limits = functions.zip(self.problem.overrides);
         let limit = |((function, dimension), at): ((&str, &'static str), Option<usize>)| {
@@ -248,12 +250,12 @@ impl<'a> Context<'a> {
         fusion: &Fusion,
         argument: &dyn Fn(&Source, &str) -> String,
     ) -> Emitted {
-        let graph = self.problem.graph;
+        let graph = self.problem.graph.graph();
         let mut identifiers = self.identifiers.clone();
         let program = &fusion.program;
         let mut name = |source: &Source| match source {
             Source::Tensor(at) if self.problem.is_gemm(*at) => identifiers.fresh("product"),
-            Source::Tensor(at) => self.names[*at].clone(),
+            Source::Tensor(at) | Source::Position(at) => self.names[*at].clone(),
             Source::Coordinate(_) => identifiers.fresh("index"),
         };
         let inputs: Vec<String> = program.sources.iter().map(&mut name).collect();

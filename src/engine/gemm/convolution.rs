@@ -31,7 +31,7 @@ struct Matrices {
     columns: Vec<usize>,
 }
 
-impl<'a> Layout<'a> {
+impl<'a> Layout<'_, 'a> {
     /// The GEMM of a convolution.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl<'a> Layout<'a> {
             .iter()
             .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes));
         Ok(Problem {
-            graph,
+            graph: self.decomposed.clone(),
             matmul: Matmul::new(op.math),
             batches: Vec::new(),
             m,
@@ -261,7 +261,8 @@ fn operand(
     extent: i64,
 ) -> Result<Operand> {
     let mut prologue = Fusion { axes: Axes::default(), program, reduced: Vec::new() };
-    let counts = |source: &Source| matches!(source, Source::Coordinate(Some(_)));
+    let counts =
+        |source: &Source| matches!(source, Source::Coordinate(Some(_)) | Source::Position(_));
     if prologue.program.sources.iter().any(counts) {
         let text = "an operand of a convolution is computed from an index";
         return Err(Error::not_supported(text));

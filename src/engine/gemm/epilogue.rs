@@ -64,7 +64,7 @@ impl EpilogueParameters {
     /// The epilogue with outputs stored by TMA, at these batch coordinates.
     pub(super) fn stored_by_tma(mut self, batches: impl Iterator<Item = String>) -> Self {
         self.stores = false;
-        self.tensors.truncate(self.loaded.len());
+        self.tensors.truncate(self.tensors.len() - self.outputs.len());
         for (output, batch) in self.outputs.iter_mut().zip(batches) {
             output.batch = Some(batch);
         }
@@ -99,6 +99,7 @@ impl Context<'_> {
                 let element = if self.is_broadcast(*at, &matrix) { "0" } else { "j" };
                 format!("{}_in.get({element})", self.names[*at])
             }
+            Source::Position(at) => self.position(*at, &matrix),
             Source::Coordinate(axis) => {
                 let at = axis.and_then(|axis| epilogue.axes.coordinate(axis));
                 format!("{register}({})", coordinate(at, ["row", "column + j"]))
@@ -113,7 +114,9 @@ impl Context<'_> {
         let types = emitted.text.outputs.iter().map(|output| output.ctype);
         let values: Vec<(&String, &'static str)> = emitted.outputs.iter().zip(types).collect();
         let stored = || self.problem.outputs();
-        let tensors = inputs.iter().copied().chain(stored());
+        let positions: Vec<usize> = epilogue.program.positions().collect();
+        let read = inputs.iter().chain(&positions).copied();
+        let tensors = read.chain(stored());
         let reductions = self.problem.reductions.iter().map(|of| {
             let tensors = &epilogue.program.outputs;
             let at = tensors.iter().position(|at| *at == of.operand);

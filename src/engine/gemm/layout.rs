@@ -4,9 +4,11 @@
 use serde::Serialize;
 
 use crate::engine::access::access_bytes;
-use crate::engine::gemm::axes::{Term, View, offset, stride};
+use crate::engine::dimensions::coordinates;
+use crate::engine::gemm::axes::{Term, View, offset, runs, stride};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::problem::{Fusion, Problem};
+use crate::engine::position::Neighbours;
 use crate::engine::signature::ctype;
 use crate::tensor::TensorDesc;
 
@@ -15,6 +17,7 @@ use crate::tensor::TensorDesc;
 pub(super) struct Layout {
     name: String,
     text: String,
+    /// 0 of what is not stored.
     access_bytes: i64,
     strides: Vec<Stride>,
     /// Whether elements are where a window's rows and K meet.
@@ -74,6 +77,23 @@ impl Context<'_> {
         of.fusion.axes.view(&self.problem.graph.tensors[at])
     }
 
+    /// The position of element `j` of a vector of a row in random numbers.
+    pub(super) fn position(&self, at: usize, of: &Matrix<'_>) -> String {
+        let name = &self.names[at];
+        let View { batches, row, column } = self.view(at, of);
+        if self.apart(at, of).is_some() {
+            return format!("op::position({name}_layout::at(batch, row, column + j))");
+        }
+        let neighbours = Neighbours {
+            first: &format!("{name}_layout::at(batch, row, column)"),
+            count: of.vector,
+            step: column,
+            step_name: &format!("{name}_layout::COLUMN"),
+            others: &[batches, vec![row]].concat(),
+        };
+        neighbours.position()
+    }
+
     /// Whether a vector has one element for all, as it is broadcast.
     pub(super) fn is_broadcast(&self, at: usize, of: &Matrix<'_>) -> bool {
         inner(&self.view(at, of), of.along_columns) == 0
@@ -84,6 +104,9 @@ impl Context<'_> {
         let view = self.view(at, of);
         if of.placed {
             return self.placed(at, (inner(&view, along_columns), vector));
+        }
+        if let Some(apart) = self.apart(at, of) {
+            return apart;
         }
         let rows = (is_m && self.tiling.dynamic_m).then_some(self.problem.m);
         let terms = view.terms(["row", "column"], rows);
@@ -96,6 +119,44 @@ impl Context<'_> {
             placed: false,
             offset: offset(&terms, |term| term.constant.clone()),
         }
+    }
+
+    /// Where elements are that rows or columns of several dimensions do not step over evenly, as
+    /// positions in random numbers may be.
+    fn apart(&self, at: usize, of: &Matrix<'_>) -> Option<Layout> {
+        let (tensor, c) = (&self.problem.graph.tensors[at], self.problem.c);
+        let extents = &self.problem.graph.tensors[c].dims;
+        let [rows, columns] =
+            [&of.fusion.axes.rows, &of.fusion.axes.columns].map(|axes| runs(tensor, axes, extents));
+        if !tensor.is_virtual || [&rows, &columns].iter().all(|runs| runs.len() <= 1) {
+            return None;
+        }
+        let (mut strides, mut terms) = (Vec::new(), Vec::new());
+        for (runs, names) in
+            [(rows, ["row", "ROWS", "ROW"]), (columns, ["column", "COLUMNS", "COLUMN"])]
+        {
+            let [index, extent, step] = names;
+            let coordinates = coordinates(runs.len(), index, extent);
+            for (number, (run, coordinate)) in runs.iter().zip(coordinates).enumerate() {
+                let named =
+                    |name: &str, value: i64| Stride { name: format!("{name}{number}"), value };
+                strides.extend((number > 0).then(|| named(extent, run.extent)));
+                strides.extend((run.stride > 1).then(|| named(step, run.stride)));
+                match run.stride {
+                    0 => {}
+                    1 => terms.push(coordinate),
+                    _ => terms.push(format!("{coordinate} * {step}{number}")),
+                }
+            }
+        }
+        Some(Layout {
+            name: self.names[at].clone(),
+            text: self.text(at),
+            access_bytes: 0,
+            strides,
+            placed: false,
+            offset: terms.join(" + "),
+        })
     }
 
     /// Where the elements of a tensor are that is read through a window, so many at a time that
@@ -171,7 +232,8 @@ pub(super) fn placed_access(tensor: &TensorDesc, step: i64, vector: i64) -> i64 
     }
 }
 
-/// Bytes of one access to a tensor, for `vector` elements along columns or rows.
+/// Bytes of one access to a tensor, for `vector` elements along columns or rows; 0 for one that is
+/// not stored.
 pub(super) fn access_of(
     problem: &Problem<'_>,
     at: usize,
@@ -188,6 +250,7 @@ pub(super) fn access_of(
     let strides: Vec<i64> = view.batches.iter().copied().chain([outer_stride]).collect();
     let extents: Vec<i64> = problem.batches.iter().copied().chain([outer_extent]).collect();
     match inner(view, along_columns) {
+        _ if tensor.is_virtual => 0,
         1 => access_bytes(tensor, &strides, &extents, vector),
         _ => tensor.dtype.bytes() as i64,
     }

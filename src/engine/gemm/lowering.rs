@@ -114,7 +114,7 @@ fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: A
         functions.extend(&epilogue.functions);
     }
     let (passed, written) = (context.passed(), context.gemm_workspace());
-    let mut arguments = arguments(problem.graph, passed.iter());
+    let mut arguments = arguments(problem.graph.graph(), passed.iter());
     arguments.extend(context.scratch(&written));
     let parameters = Parameters {
         problem: context.problem_parameters(&passed, written, context.listing(), functions),

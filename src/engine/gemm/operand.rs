@@ -104,6 +104,7 @@ impl Context<'_> {
             other: dual.map(|dual| self.names[dual.b].clone()),
         };
         let stored = self.stored(of);
+        let placed = stored.iter().copied().chain(of.prologue.program.positions());
         OperandParameters {
             title: format!("{name}: {text}, and its path into shared memory."),
             name,
@@ -118,7 +119,7 @@ impl Context<'_> {
             staged,
             dual: dual.is_some(),
             window: of.window.as_ref().map(Window::parameters),
-            tensors: stored.iter().map(|at| self.layout(*at, &matrix)).collect(),
+            tensors: placed.map(|at| self.layout(at, &matrix)).collect(),
             copied: (!staged).then(copied),
             prologue: staged.then(|| self.prologue(of, dtype, &matrix, &stored)),
         }
@@ -137,7 +138,7 @@ impl Context<'_> {
         matrix: &Matrix<'_>,
         stored: &[usize],
     ) -> Prologue {
-        let graph = self.problem.graph;
+        let graph = self.problem.graph.graph();
         let emitted = self.emit(&of.prologue, &|source, register| match source {
             Source::Tensor(at) if graph.tensors[*at].by_value => {
                 format!("{register}(t.{})", self.names[*at])
@@ -145,6 +146,9 @@ impl Context<'_> {
             Source::Tensor(at) => {
                 let element = if self.is_broadcast(*at, matrix) { "0" } else { "j" };
                 format!("{}_in[i].get({element})", self.names[*at])
+            }
+            Source::Position(at) => {
+                format!("op::position({}_layout::at(batch, at_row, at_k))", self.names[*at])
             }
             Source::Coordinate(axis) => {
                 let at = axis.and_then(|axis| of.prologue.axes.coordinate(axis));
@@ -160,7 +164,8 @@ impl Context<'_> {
         };
         let mut arguments = emitted.arguments;
         arguments.push("value".to_owned());
-        let counted = |source: &Source| matches!(source, Source::Coordinate(Some(_)));
+        let counted =
+            |source: &Source| matches!(source, Source::Coordinate(Some(_)) | Source::Position(_));
         let valid = ["valid[i]", "valid[i] > 0"];
         Prologue {
             loaded: stored.iter().map(|at| self.load(*at, matrix, valid)).collect(),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::access::{PARAMETERS_MAX, span_elements, volume};
+use crate::engine::decompose::Decomposed;
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
 use crate::engine::gemm::window::Window;
@@ -53,7 +54,7 @@ pub(super) struct DualGemm {
 /// `C' = B' x A'`, so that kernels always write rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Problem<'a> {
-    pub(super) graph: CanonicalGraph<'a>,
+    pub(super) graph: Decomposed<'a>,
     pub(super) matmul: Matmul,
     /// Extents of the batch dimensions that are left after collapsing.
     pub(super) batches: Vec<i64>,
@@ -82,6 +83,11 @@ impl Fusion {
             _ => None,
         };
         self.program.sources.iter().enumerate().filter_map(read)
+    }
+
+    /// What an offset is computed for: the tensors that are read, and random numbers.
+    pub(super) fn placed(&self) -> impl Iterator<Item = usize> {
+        self.inputs().chain(self.program.positions())
     }
 
     fn counts(&self, axis: usize) -> bool {
@@ -143,6 +149,8 @@ impl<'a> Problem<'a> {
             return Err(Error::not_supported(text));
         }
         refuse_i64(graph)?;
+        let decomposed = Decomposed::drawn(graph)?;
+        let graph = decomposed.graph();
         let (operation, matmul, other) = gemms(graph)?;
         let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
         let c = operation.outputs[0] as usize;
@@ -167,6 +175,7 @@ impl<'a> Problem<'a> {
         let mut given = operation.inputs[2..].iter().map(|uid| *uid as usize);
         let overrides = matmul.overrides.map(|is_given| is_given.then(|| given.next()).flatten());
         let layout = Layout {
+            decomposed: &decomposed,
             graph,
             tensors: [at_a, at_b, c],
             dual,
@@ -262,12 +271,13 @@ impl<'a> Problem<'a> {
         let even = [&self.a, &self.b].into_iter().filter(|operand| operand.window.is_none());
         let operands = even.flat_map(|operand| {
             let extents = [operand.extent, self.k];
-            operand.prologue.inputs().map(move |at| reach(&operand.prologue.axes, at, extents))
+            operand.prologue.placed().map(move |at| reach(&operand.prologue.axes, at, extents))
         });
-        let followers = self.epilogue.inputs().filter(|at| !self.is_gemm(*at));
+        let followers = self.epilogue.placed().filter(|at| !self.is_gemm(*at));
         let followers = followers.chain(self.outputs());
         let followers = followers.map(|at| reach(&self.epilogue.axes, at, [self.m, self.n]));
-        operands.chain(followers).chain(windows).max().unwrap_or(0)
+        let positions = self.epilogue.program.positions().map(span);
+        operands.chain(followers).chain(windows).chain(positions).max().unwrap_or(0)
     }
 }
 
@@ -276,7 +286,7 @@ fn gemms(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Opera
     let mut found = Vec::new();
     for operation in graph.operations {
         match &operation.op {
-            Op::Pointwise(_) | Op::Reduction(_) => {}
+            Op::Pointwise(_) | Op::Rng(_) | Op::Reduction(_) => {}
             Op::Matmul(op) => found.push((operation, *op)),
             Op::Convolution(op) if op.is_unscaled() => {
                 found.push((operation, Matmul::new(op.math)));
@@ -334,8 +344,9 @@ fn unique(tensors: impl Iterator<Item = usize>) -> Vec<usize> {
 }
 
 /// The GEMM and its fusions before their axes are collapsed.
-pub(super) struct Layout<'a> {
-    pub(super) graph: CanonicalGraph<'a>,
+pub(super) struct Layout<'g, 'a> {
+    pub(super) decomposed: &'g Decomposed<'a>,
+    pub(super) graph: CanonicalGraph<'g>,
     /// A, B and C.
     pub(super) tensors: [usize; 3],
     dual: Option<DualGemm>,
@@ -345,9 +356,10 @@ pub(super) struct Layout<'a> {
     overrides: [Option<usize>; 3],
 }
 
-impl<'a> Layout<'a> {
+impl<'a> Layout<'_, 'a> {
     fn problem(self, matmul: Matmul) -> Result<Problem<'a>> {
-        let Layout { graph, tensors, dual, programs, epilogue, reductions, mut overrides } = self;
+        let Layout { graph, tensors, dual, programs, epilogue, reductions, mut overrides, .. } =
+            self;
         let dims = |at: usize| graph.tensors[at].dims.as_slice();
         let rank = dims(tensors[2]).len();
         let (row, column) = (rank - 2, rank - 1);
@@ -399,7 +411,7 @@ impl<'a> Layout<'a> {
             Operand { tensor, extent, prologue, k_major, window: None }
         };
         Ok(Problem {
-            graph,
+            graph: self.decomposed.clone(),
             matmul,
             batches,
             m,
@@ -463,7 +475,7 @@ struct Collapse<'a> {
 }
 
 impl Collapse<'_> {
-    /// The strides of every tensor in memory along two axes.
+    /// The strides of every tensor in memory, and of random numbers, along two axes.
     fn strides(&self, fusion: &Fusion, axes: [usize; 2]) -> Vec<[i64; 2]> {
         let stored = |at: &usize| {
             let tensor = &self.graph.tensors[*at];
@@ -471,6 +483,7 @@ impl Collapse<'_> {
         };
         let tensors = fusion.inputs().chain(fusion.program.outputs.iter().copied());
         let tensors = tensors.chain(fusion.reduced.iter().copied()).filter(stored);
+        let tensors = tensors.chain(fusion.program.positions());
         tensors.map(|at| axes.map(|axis| stride(&self.graph.tensors[at], axis))).collect()
     }
 

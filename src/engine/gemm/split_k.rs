@@ -66,7 +66,7 @@ impl<'a> SplitKReduction<'a> {
             entry: "gemm_splitk_reduce",
         };
         let (passed, partials) = (problem.passed_to_epilogue(), context.reduction_workspace());
-        let mut arguments = arguments(problem.graph, passed.iter());
+        let mut arguments = arguments(problem.graph.graph(), passed.iter());
         arguments.extend(context.scratch(&partials));
         let (listing, functions) = (context.epilogue_listing(), epilogue.functions.clone());
         let [slice_rows, warp_n] = self.epilogue_tile;

@@ -1,7 +1,7 @@
 //! Work of GEMM kernels for the cost model, for any engine.
 
 use crate::engine::access::ceil_div;
-use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::cost::{INSTRUCTIONS_OPERATION, OPERATIONS_DRAW};
 use crate::engine::gemm::combine::Combine;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::split_k::{SplitKReduction, THREADS};
@@ -60,7 +60,9 @@ impl Demand {
             sizes * tensors[of.tensor].dtype.bytes() as f64
         };
         let elements = (problem.m * problem.n) as f64 * problem.batch_count() as f64;
-        let operations = problem.epilogue.program.program.instructions().len() as f64;
+        let program = &problem.epilogue.program;
+        let draws = program.positions().count() as f64 * OPERATIONS_DRAW;
+        let operations = program.program.instructions().len() as f64 + draws;
         Demand {
             read: [read(&problem.a), read(&problem.b)],
             stored: problem.passed().iter().map(bytes).sum(),

@@ -11,7 +11,9 @@ use crate::engine::header::KernelNames;
 use crate::engine::pointwise::Elements;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::program::{GraphProgram, Source};
-use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
+use crate::engine::signature::{
+    Indent, Width, arguments, ctype, kernel_parameter, list, names_with_positions,
+};
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
@@ -70,8 +72,8 @@ const RANK: [i64; 2] = [4, 8];
 /// Settings with the numbers of the launch, which fit the parameters of a kernel.
 struct Schedule {
     settings: Settings,
-    /// Extents, the strides of each tensor in memory, two numbers per index: as the kernel's
-    /// parameters have them.
+    /// Extents, the strides of each tensor in memory and of random numbers, two numbers per index:
+    /// as the kernel's parameters have them.
     numbers: Vec<i64>,
 }
 
@@ -84,6 +86,8 @@ struct General<'a> {
     inputs: Vec<usize>,
     /// The dimension of each index that is read; `None` is always 0.
     axes: Vec<Option<usize>>,
+    /// The random numbers that are read.
+    positions: Vec<usize>,
 }
 
 impl Tunable<2> for General<'_> {
@@ -225,9 +229,11 @@ impl<'a> General<'a> {
                 Source::Coordinate(axis) => {
                     axes.push(axis.and_then(|axis| elements.domain.axes[axis]));
                 }
+                Source::Position(_) => {}
             }
         }
-        General { elements, program, inputs, axes }
+        let positions = program.positions().collect();
+        General { elements, program, inputs, axes, positions }
     }
 
     /// Number of elements of the domain.
@@ -247,6 +253,11 @@ impl<'a> General<'a> {
         self.passed().filter(|at| !self.is_by_value(**at))
     }
 
+    /// What has strides: the tensors in memory, then random numbers.
+    fn strided(&self) -> impl Iterator<Item = &usize> {
+        self.in_memory().chain(&self.positions)
+    }
+
     fn numbers(&self, rank: usize) -> Vec<i64> {
         let domain = &self.elements.domain;
         let padded = |values: &[i64], padding: i64| {
@@ -255,7 +266,7 @@ impl<'a> General<'a> {
             all
         };
         let mut numbers = padded(&domain.extents, 1);
-        numbers.extend(self.in_memory().flat_map(|at| padded(&domain.strides[*at], 0)));
+        numbers.extend(self.strided().flat_map(|at| padded(&domain.strides[*at], 0)));
         numbers.extend(self.axes.iter().flat_map(|dimension| match dimension {
             Some(at) => [volume(&domain.extents[at + 1..]), domain.extents[*at]],
             None => [1, 1],
@@ -266,12 +277,12 @@ impl<'a> General<'a> {
     fn variables(&self, settings: Settings) -> Variables {
         let (graph, program) = (self.elements.graph(), &self.program);
         let mut identifiers = Identifiers::new();
-        let names = names(graph, &mut identifiers);
+        let names = names_with_positions(graph, &mut identifiers);
         let input_names: Vec<String> = program
             .sources
             .iter()
             .map(|source| match source {
-                Source::Tensor(at) => names[*at].clone(),
+                Source::Tensor(at) | Source::Position(at) => names[*at].clone(),
                 Source::Coordinate(_) => identifiers.fresh("index"),
             })
             .collect();
@@ -290,6 +301,7 @@ impl<'a> General<'a> {
                     axes.push(format!("const Axis {name}"));
                     format!("{register}({name}.of(at))")
                 }
+                Source::Position(at) => format!("op::position(offset(p, {}_strides))", names[at]),
             });
         }
         for (name, output) in output_names.iter().zip(&emitted.outputs) {
@@ -325,7 +337,7 @@ impl<'a> General<'a> {
     fn kernel_parameters(&self, names: &[String], axes: Vec<String>) -> Vec<String> {
         let graph = self.elements.graph();
         let passed = self.passed().map(|at| kernel_parameter(graph, *at, &names[*at]));
-        let strides = self.in_memory().map(|at| format!("const Numbers {}_strides", names[*at]));
+        let strides = self.strided().map(|at| format!("const Numbers {}_strides", names[*at]));
         let extents = std::iter::once("const Numbers extents".to_owned());
         passed.chain(extents).chain(strides).chain(axes).collect()
     }

@@ -17,7 +17,7 @@ use crate::engine::pointwise::schedule::{Schedule, Settings as OwnSettings};
 use crate::engine::pointwise::work::{self, Demand};
 use crate::engine::pointwise::{Elements, check_pointwise};
 use crate::engine::program::GraphProgram;
-use crate::engine::signature::{Indent, Width, list, names};
+use crate::engine::signature::{Indent, Width, list, names_with_positions};
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::{Error, Result};
@@ -287,7 +287,7 @@ impl Tunable<3> for Grouped<'_> {
             let Scheduled { elements, schedule, blocks } = group;
             let graph = elements.graph();
             let program = GraphProgram::whole(graph);
-            let names = names(graph, &mut identifiers);
+            let names = names_with_positions(graph, &mut identifiers);
             let context = Context::new((graph, &elements.domain, schedule), &program, names);
             let text = context.text(&program, identifiers.clone(), "block");
             let name = format!("group{at}");

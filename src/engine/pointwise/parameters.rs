@@ -11,9 +11,10 @@ use crate::engine::header::KernelNames;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::interleave::{Interleave, interleave};
 use crate::engine::pointwise::schedule::{Access, Schedule};
+use crate::engine::position::Neighbours;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{
-    Indent, Width, arguments, ctype, kernel_parameter, list, names, untold,
+    Indent, Width, arguments, ctype, kernel_parameter, list, names_with_positions, untold,
 };
 use crate::escape::escaped;
 use crate::expr::{Identifiers, Math, Value};
@@ -77,6 +78,7 @@ struct Tensor {
     text: String,
     kind: &'static str,
     ctype: &'static str,
+    /// 0 of what is not stored.
     access_bytes: i64,
     /// Along the columns, and along the other dimensions.
     stride: i64,
@@ -149,8 +151,19 @@ impl<'a> Context<'a> {
 
     /// The tensors that are passed: of those that take turns the first.
     pub(super) fn passed(&self) -> impl Iterator<Item = &usize> {
-        let leads = |at: &&usize| self.interleave(**at).is_none_or(|of| of.part == 0);
-        self.inputs.iter().chain(&self.outputs).filter(leads)
+        self.passed_inputs().chain(self.passed_outputs())
+    }
+
+    fn passed_inputs(&self) -> impl Iterator<Item = &usize> {
+        self.inputs.iter().filter(|at| self.leads(**at))
+    }
+
+    fn passed_outputs(&self) -> impl Iterator<Item = &usize> {
+        self.outputs.iter().filter(|at| self.leads(**at))
+    }
+
+    fn leads(&self, at: usize) -> bool {
+        self.interleave(at).is_none_or(|of| of.part == 0)
     }
 
     /// The place of a tensor among those that take turns with it.
@@ -190,7 +203,7 @@ pub(super) fn kernel_plan(
     arch: Arch,
 ) -> KernelPlan {
     let mut identifiers = Identifiers::new();
-    let names = names(graph, &mut identifiers);
+    let names = names_with_positions(graph, &mut identifiers);
     let context = Context::new((graph, domain, schedule), program, names);
     let Text { group, listing, functions, passed } =
         context.text(program, identifiers, "blockIdx.x");
@@ -234,7 +247,7 @@ impl Context<'_> {
             .sources
             .iter()
             .map(|source| match source {
-                Source::Tensor(at) => self.names[*at].clone(),
+                Source::Tensor(at) | Source::Position(at) => self.names[*at].clone(),
                 Source::Coordinate(_) => identifiers.fresh("index"),
             })
             .collect();
@@ -254,7 +267,9 @@ impl Context<'_> {
             chain_parameters.push(format!("{}& {name}", output.ctype));
             chain_arguments.push(format!("{name}_value[j]"));
         }
-        let tensors = self.passed().map(|at| self.tensor(*at));
+        let positions: Vec<usize> = program.positions().collect();
+        let described = self.passed_inputs().chain(&positions).chain(self.passed_outputs());
+        let tensors = described.map(|at| self.tensor(*at));
         let outputs = std::iter::zip(&program.outputs, &emitted.outputs)
             .map(|(at, output)| self.output(*at, output.ctype));
         let passed = self.passed().map(|at| {
@@ -323,6 +338,17 @@ impl Context<'_> {
                 Some(dimension) if dimension == last => format!("{register}(p.column + j)"),
                 Some(dimension) => format!("{register}(p.i{dimension})"),
             },
+            Source::Position(at) => {
+                let name = &self.names[*at];
+                let neighbours = Neighbours {
+                    first: &format!("{name}_layout::at(p)"),
+                    count: self.schedule.vector,
+                    step: self.domain.column_stride(*at),
+                    step_name: &format!("{name}_layout::STRIDE"),
+                    others: self.domain.row_strides(*at),
+                };
+                neighbours.position()
+            }
             Source::Tensor(at) => {
                 let name = &self.names[*at];
                 let element = if self.domain.column_stride(*at) == 0 { "0" } else { "j" };
@@ -348,6 +374,7 @@ impl Context<'_> {
         let strides = self.domain.row_strides(at).to_vec();
         let written = self.graph.is_written(at);
         let kind = match (written, self.access(at)) {
+            _ if tensor.is_virtual => "position",
             (true, _) => "output",
             (false, Access::Value) => "value",
             (false, Access::Scalar) => "scalar",
@@ -418,6 +445,7 @@ impl Context<'_> {
         let outer = &self.domain.extents[..self.domain.extents.len() - 1];
         let parts = self.interleave(at).map_or(1, |of| of.parts.len() as i64);
         match self.domain.column_stride(at) {
+            _ if tensor.is_virtual => 0,
             stride if stride == parts => {
                 let vector = parts * self.schedule.vector;
                 access_bytes(tensor, self.domain.row_strides(at), outer, vector)

@@ -1,8 +1,8 @@
 //! Work of pointwise kernels, for the cost model.
 
 use crate::engine::KernelWork;
-use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
-use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::access::{SECTOR_BYTES, ceil_div, drawn, stored};
+use crate::engine::cost::{INSTRUCTIONS_OPERATION, OPERATIONS_DRAW};
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::streamed_bytes;
 use crate::engine::pointwise::schedule::{Schedule, registers};
@@ -54,7 +54,8 @@ impl Demand {
             _ => false,
         });
         let double = double.count() as f64;
-        let single = graph.operations.len() as f64 - double;
+        let draws = drawn(graph).count() as f64;
+        let single = graph.operations.len() as f64 - double + draws * (OPERATIONS_DRAW - 1.0);
         Demand {
             elements,
             bytes: stored(graph).map(bytes).sum(),

@@ -11,7 +11,7 @@ use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::step::Step;
 use crate::engine::reduction::template::{FunctionText, RowOutput, RowValue, Store};
-use crate::engine::signature::{Indent, Width, ctype as storage_type, list, names};
+use crate::engine::signature::{Indent, Width, ctype as storage_type, list, names, position_names};
 use crate::expr::{Emission, Identifiers};
 use crate::graph::CanonicalGraph;
 use crate::kernel::KernelSpec;
@@ -55,6 +55,8 @@ pub(super) struct Context<'a> {
     pub(super) identifiers: Identifiers,
     /// The identifier of each tensor that has one outside of a program; empty for the others.
     pub(super) names: Vec<String>,
+    /// The identifier of where the positions in random numbers are.
+    pub(super) positions: Vec<String>,
 }
 
 /// Identifiers of the tensors in memory, then of the intermediates that leave a program.
@@ -141,7 +143,8 @@ impl<'a> Context<'a> {
     ) -> Context<'a> {
         let mut identifiers = Identifiers::new();
         let names = all_names(graph, phases, &mut identifiers);
-        Context { graph, space, phases, arch, identifiers, names }
+        let positions = position_names(graph, &mut identifiers);
+        Context { graph, space, phases, arch, identifiers, names, positions }
     }
 
     /// The reductions of all phases.
@@ -268,6 +271,7 @@ impl<'a> Context<'a> {
         let mut locals = taken.clone();
         let input = |source: &Source| match source {
             Source::Tensor(at) => self.names[*at].clone(),
+            Source::Position(at) => self.positions[*at].clone(),
             Source::Coordinate(_) => locals.fresh("index"),
         };
         let inputs: Vec<String> = program.sources.iter().map(input).collect();

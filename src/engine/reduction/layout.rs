@@ -66,6 +66,7 @@ impl Layouts<'_> {
         let tensor = &self.graph.tensors[at];
         let (strides, extents) = self.space.outer(at);
         match self.space.stride(at) {
+            _ if tensor.is_virtual => 0,
             1 => access_bytes(tensor, &strides, &extents, self.schedule.vector),
             _ => tensor.dtype.bytes() as i64,
         }

@@ -212,8 +212,9 @@ const NUMBERS_MAX: usize = 2;
 /// # Errors
 /// `NotSupported` with the rule that refused.
 fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
-    let other =
-        |operation: &&Operation| !matches!(operation.op, Op::Pointwise(_) | Op::Reduction(_));
+    let other = |operation: &&Operation| {
+        !operation.is_elementwise() && !matches!(operation.op, Op::Reduction(_))
+    };
     if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
         let text = format!("{op} is neither pointwise nor a reduction");
         return Err(Error::not_supported(text));

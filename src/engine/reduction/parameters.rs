@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::engine::access::ceil_div;
+use crate::engine::access::{ceil_div, drawn};
 use crate::engine::dimensions::coordinates;
+use crate::engine::position::Neighbours;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::{finished, op_name};
 use crate::engine::reduction::context::{Context, Function, Span, Value};
@@ -244,11 +245,14 @@ impl Rows<'_> {
         let after = [&self.context.phases.last, &self.context.phases.columns];
         let last = after.map(|program| program.program.to_string()).concat();
         let steps = self.context.steps().chain(self.context.sums());
-        let in_memory = memory.in_memory(self.context.graph);
+        let graph = self.context.graph;
+        let stored = memory.in_memory(graph).into_iter();
+        let positions =
+            drawn(graph).map(|at| self.layouts().layout(at, &self.context.positions[at]));
         Problem {
             listing: lines.chain(last.lines().map(str::to_owned)).collect(),
             kernel_parameters: memory.kernel_parameters(&self.context, ROWS),
-            tensors: in_memory.into_iter().map(|at| self.layout(at)).collect(),
+            tensors: stored.map(|at| self.layout(at)).chain(positions).collect(),
             scalars: self.loads(&memory.scalars),
             functions: functions.iter().flat_map(|of| &of.calls).copied().collect(),
             programs: functions.into_iter().map(|of| of.text).collect(),
@@ -366,6 +370,7 @@ impl Rows<'_> {
         let last = self.context.space.columns.extents.len() - 1;
         let at = match source {
             Source::Tensor(at) => *at,
+            Source::Position(at) => return self.position(*at),
             Source::Coordinate(axis) => {
                 let row = axis.and_then(|axis| self.context.space.rows.axes[axis]);
                 let column = axis.and_then(|axis| self.context.space.columns.axes[axis]);
@@ -391,6 +396,20 @@ impl Rows<'_> {
             }
             (false, false) => format!("{name}_in[item].get(j)"),
         }
+    }
+
+    /// C++ argument for the position in random numbers.
+    fn position(&self, at: usize) -> String {
+        let (space, name) = (self.context.space, &self.context.positions[at]);
+        let point = if space.is_row(at) { "r" } else { "r, c" };
+        let neighbours = Neighbours {
+            first: &format!("{name}_layout::at({point})"),
+            count: self.schedule.vector,
+            step: space.stride(at),
+            step_name: &format!("{name}_layout::STRIDE"),
+            others: &space.outer(at).0,
+        };
+        neighbours.position()
     }
 
     fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {

@@ -123,17 +123,17 @@ impl<'a> Analysis<'a> {
         for operation in graph.operations.iter().rev() {
             let output = operation.outputs[0] as usize;
             let is_element = !space.is_row(output) && !space.follows_sums(output);
-            if operation.as_pointwise().is_some() && (is_element || needed[output]) {
+            if operation.is_elementwise() && (is_element || needed[output]) {
                 operation.inputs.iter().for_each(|uid| needed[*uid as usize] = true);
             }
         }
         Analysis { graph, space, phase, needed, resident }
     }
 
-    /// The pointwise operations whose results are so, in their order.
+    /// The elementwise operations whose results are so, in their order.
     fn pointwise(&self, chosen: impl Fn(usize) -> bool) -> impl Iterator<Item = &'a Operation> {
         let chosen = move |operation: &&Operation| {
-            operation.as_pointwise().is_some() && chosen(operation.outputs[0] as usize)
+            operation.is_elementwise() && chosen(operation.outputs[0] as usize)
         };
         self.graph.operations.iter().filter(chosen)
     }
@@ -147,7 +147,7 @@ impl<'a> Analysis<'a> {
     /// Whether an operation computes elements of the tensor that a later phase reads.
     fn crosses(&self, at: usize) -> bool {
         let later = |operation: &&Operation| {
-            operation.as_pointwise().is_some()
+            operation.is_elementwise()
                 && operation.inputs.contains(&(at as i64))
                 && self.phase[operation.outputs[0] as usize] > self.phase[at]
         };

@@ -196,7 +196,7 @@ fn end_in_columns(graph: CanonicalGraph<'_>, follows: &[bool], rows: &[bool]) ->
         let plain = |uid: &i64| {
             follows[*uid as usize] || graph.tensors[*uid as usize].elements() == Some(1)
         };
-        let pointwise = operation.as_pointwise().is_some();
+        let pointwise = operation.is_elementwise();
         !reads_them || (pointwise && is_column && operation.inputs.iter().all(plain))
     })
 }

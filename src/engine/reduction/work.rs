@@ -3,11 +3,11 @@
 use crate::dtype::DType;
 use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
-use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::cost::{INSTRUCTIONS_OPERATION, OPERATIONS_DRAW};
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
-use crate::graph::{CanonicalGraph, Operation};
+use crate::graph::{CanonicalGraph, Op, Operation};
 use crate::tensor::TensorDesc;
 
 /// Instructions that find a chunk and combine its row's partials: bounds, addresses, shuffles.
@@ -91,8 +91,9 @@ impl Demand {
 /// is nothing beside them.
 pub(super) fn element_operations(graph: CanonicalGraph<'_>, space: &Space) -> [f64; 2] {
     let of_elements =
-        |of: &&Operation| of.as_pointwise().is_none() || !space.is_row(of.outputs[0] as usize);
+        |of: &&Operation| !of.is_elementwise() || !space.is_row(of.outputs[0] as usize);
     let all = graph.operations.iter().filter(of_elements);
     let (double, single): (Vec<_>, Vec<_>) = all.partition(|of| of.op.math() == DType::F64);
-    [single.len() as f64, double.len() as f64]
+    let weight = |of: &&Operation| if matches!(of.op, Op::Rng(_)) { OPERATIONS_DRAW } else { 1.0 };
+    [single, double].map(|of| of.iter().map(weight).sum())
 }

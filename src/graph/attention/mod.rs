@@ -11,7 +11,7 @@ pub use modifier::{CAPTURED_MAX, ScoreInput, score_inputs};
 pub(super) use modifier::{COORDINATES, SCORE, captured_slots, is_captured, normalised};
 
 use crate::dtype::DType;
-use crate::expr::{Activations, Program, Real};
+use crate::expr::{Activations, Program, Real, random_words};
 use crate::graph::matmul::MatmulMath;
 
 /// Alignment of the diagonal: the diagonal key of query `i` is `i` plus an offset.
@@ -183,18 +183,23 @@ impl Attention {
         self.scale.map_or(1.0 / (depth as f64).sqrt(), Real::get)
     }
 
-    /// Whether dropout keeps the probability of a key. Its random number is word `key % 4` of
-    /// Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") with key
-    /// (`seed`, 0) and counter (`key / 4`, `query`, `batch * Hq + head`, `offset`); the probability
-    /// is kept if the number is at least the [threshold](Attention::dropout_threshold).
-    pub fn kept(&self, seed: i32, [key, query, row, offset]: [u32; 4]) -> bool {
-        let words = philox([seed as u32, 0], [key / 4, query, row, offset]);
-        words[key as usize % 4] >= self.dropout_threshold()
+    /// Whether dropout keeps the probability of a key: as an element of the random numbers
+    /// [`Rng`](crate::graph::Rng) of this seed and offset with dimensions [B, Hq, Sq, Skv], 1 with
+    /// probability `1 - dropout`. Rows are whole subsequences, so Skv is the next multiple of 4:
+    /// one call of Philox serves four keys wherever a tile begins.
+    pub fn kept(&self, seed: i64, offset: i64, shape: &AttentionShape, at: [i64; 4]) -> bool {
+        let [batch, head, query, key] = at.map(|at| at as u64);
+        let AttentionShape { heads, queries, keys, .. } = *shape;
+        let row = (batch * heads as u64 + head) * queries as u64 + query;
+        let position = row * (keys as u64).next_multiple_of(4) + key;
+        let words = random_words(seed, offset, position);
+        words[key as usize % 4] <= self.kept_max()
     }
 
-    /// Random numbers below this threshold drop: the dropout probability times 2^32, rounded down.
-    pub fn dropout_threshold(&self) -> u32 {
-        self.dropout.map_or(0, |probability| (probability.get() * 4_294_967_296.0) as u32)
+    /// The largest word that keeps: as many do as the probability of keeping, times 2^32.
+    pub fn kept_max(&self) -> u32 {
+        let keep = 1.0 - self.dropout.map_or(0.0, Real::get);
+        ((keep * 4_294_967_296.0).ceil() - 1.0) as u32
     }
 
     /// Factor of the kept probabilities.
@@ -237,21 +242,6 @@ impl Attention {
     }
 }
 
-/// One block of Philox 4x32-10: four random words.
-fn philox(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
-    const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-    const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-    for _ in 0..10 {
-        let product = |at: usize| u64::from(MULTIPLIERS[at]) * u64::from(counter[2 * at]);
-        let [a, b] = [product(0), product(1)];
-        let high = |of: u64| (of >> 32) as u32;
-        counter =
-            [high(b) ^ counter[1] ^ key[0], b as u32, high(a) ^ counter[3] ^ key[1], a as u32];
-        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
-    }
-    counter
-}
-
 impl fmt::Display for Attention {
     /// Formats as `attention[causal, softcap 30]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -282,27 +272,5 @@ impl fmt::Display for Attention {
             true => f.write_str("attention"),
             false => write!(f, "attention[{}]", parts.join(", ")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Test vectors of Random123 (`kat_vectors`, philox4x32 10).
-    #[test]
-    fn philox_gives_the_published_words() {
-        assert_eq!(philox([0; 2], [0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
-        assert_eq!(
-            philox([u32::MAX; 2], [u32::MAX; 4]),
-            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
-        );
-        assert_eq!(
-            philox(
-                [0xa409_3822, 0x299f_31d0],
-                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344]
-            ),
-            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
-        );
     }
 }

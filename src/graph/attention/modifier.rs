@@ -46,6 +46,7 @@ pub fn score_inputs(program: &Program) -> Vec<ScoreInput> {
             captured += 1;
             ScoreInput::Captured(captured - 1)
         }
+        InputKind::Random(_) => unreachable!("only engines draw random numbers"),
     };
     program.inputs().iter().enumerate().map(input).collect()
 }
@@ -105,6 +106,6 @@ pub(in crate::graph) fn normalised(name: &str, program: &Program) -> Program {
 pub(super) fn captured(program: &Program) -> impl Iterator<Item = DType> {
     program.inputs().iter().skip(1).filter_map(|input| match input.kind {
         InputKind::Element(dtype) => Some(dtype),
-        InputKind::Index { .. } => None,
+        InputKind::Index { .. } | InputKind::Random(_) => None,
     })
 }

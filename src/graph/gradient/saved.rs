@@ -51,7 +51,7 @@ fn bytes(tensor: &TensorDesc) -> u64 {
 /// operation or a view itself, a norm from the statistics that it has computed.
 fn again(operation: &Operation, uid: i64) -> Option<Operation> {
     match &operation.op {
-        Op::Pointwise(_) => Some(operation.clone()),
+        Op::Pointwise(_) | Op::Rng(_) => Some(operation.clone()),
         op if op.moves() => Some(operation.clone()),
         Op::NormForward(op) if operation.outputs[0] == uid => {
             let trained = op.statistics && op.phase == Phase::Training;

@@ -10,6 +10,7 @@ mod keys;
 mod operation;
 mod pointwise;
 mod recurrence;
+mod rng;
 mod views;
 
 use keys::{is_false, present, referred};

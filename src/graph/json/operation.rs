@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::pointwise::{self, PointwiseJson};
-use super::{attention, convolution, recurrence, views};
+use super::{attention, convolution, recurrence, rng, views};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
@@ -22,7 +22,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 16] = [
+const KINDS: [(&str, Read); 17] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -42,6 +42,7 @@ const KINDS: [(&str, Read); 16] = [
         let text = fields.text(fields.kind)?.unwrap_or_default();
         Ok(Op::Reduction(Reduction { op: text.parse()?, math: fields.math()? }))
     }),
+    ("rng", |fields, _| rng::read(fields)),
     ("norm_forward", |fields, _| {
         Ok(Op::NormForward(NormForward {
             mode: fields.mode(fields.kind)?,
@@ -162,6 +163,7 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
         Op::BnBackwardWeights(op) if op.math == Math::F64 => ("f64", Math::F32),
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
         Op::Convolution(op) => return convolution::write(op),
+        Op::Rng(op) => return rng::write(op),
         Op::Recurrence(op) => return recurrence::write(op),
         Op::Attention(op) => return attention::write(op, operation, graph),
         Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {

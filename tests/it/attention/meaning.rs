@@ -149,8 +149,12 @@ fn sinks_take_their_share() {
 #[test]
 fn dropout_drops_its_share() {
     let op = Attention { dropout: Some(Real::new(0.25)), ..f64_op() };
-    let kept = |seed: i32, offset: u32| -> Vec<bool> {
-        (0..40_000).map(|at| op.kept(seed, [at % 200, at / 200, 3, offset])).collect()
+    let (queries, keys) = (200, 200);
+    let shape =
+        AttentionShape { batches: 1, heads: 4, kv_heads: 4, queries, keys, depth: 8, width: 8 };
+    let kept = |seed: i64, offset: i64| -> Vec<bool> {
+        let of = |at: i64| op.kept(seed, offset, &shape, [0, 3, at / keys, at % keys]);
+        (0..queries * keys).map(of).collect()
     };
     let first = kept(1, 0);
     let count = first.iter().filter(|kept| **kept).count() as f64;

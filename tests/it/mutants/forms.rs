@@ -17,6 +17,7 @@ use crate::golden::{centred, chain};
 use crate::harness::Values;
 use crate::recurrence;
 use crate::reduction::{residual_rms, softmax};
+use crate::rng;
 use crate::rnn_cells::user_cells;
 use crate::rows::{layer, long};
 use crate::views;
@@ -183,6 +184,26 @@ fn rows() -> Vec<Form> {
     ]
 }
 
+/// Random numbers in kernels of each family.
+fn random() -> Vec<Form> {
+    let drawn = |graph: OperationGraph| {
+        let inputs = rng::values(&graph);
+        (graph, inputs)
+    };
+    let gemm = rng::gemm_dropout([70, 72, 96], DType::Bf16, true);
+    vec![
+        form("dropout", "pointwise", drawn(rng::dropout(&[33, 70])), &[("grid", 0)]),
+        form("noise", "reduction", drawn(rng::noise(&[6, 200])), &[]),
+        form("gemm_dropout", "gemm_mma", drawn(gemm), &[("split_k", 1)]),
+        form(
+            "window_dropout",
+            "gemm_mma",
+            drawn(rng::convolution(true, true)),
+            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+        ),
+    ]
+}
+
 fn products() -> Vec<Form> {
     use DType::{Bf16, F16, F32};
     const SMALL: Knobs = &[
@@ -320,5 +341,6 @@ fn recurrences() -> Vec<Form> {
 }
 
 pub fn forms() -> Vec<Form> {
-    rows().into_iter().chain(products()).chain(attentions()).chain(recurrences()).collect()
+    let rows = rows().into_iter().chain(random());
+    rows.chain(products()).chain(attentions()).chain(recurrences()).collect()
 }

@@ -87,7 +87,7 @@ pub(super) fn lowering(
     };
     passed.retain(|at| !outputs.iter().flatten().any(|output| output.at == *at));
     let maps = maps(operands, schedule, outputs.as_deref());
-    let tensors = arguments(problem.graph, passed.iter());
+    let tensors = arguments(problem.graph.graph(), passed.iter());
     let mapped = (0..maps.len()).map(Argument::Map);
     let arguments = mapped.chain(tensors).chain(context.scratch(&context.gemm_workspace()));
     let launch = LaunchPlan {

@@ -27,6 +27,7 @@ pub(super) fn layout(
     let stride = space.rows.stride(at);
     let (strides, extents) = outer(space, at);
     let access_bytes = match stride {
+        _ if tensor.is_virtual => 0,
         1 => access_bytes(tensor, &strides, &extents, vector),
         _ => tensor.dtype.bytes() as i64,
     };

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::engine::access::drawn;
 use crate::engine::dimensions::coordinates;
+use crate::engine::position::Neighbours;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::{finished, op_name};
 use crate::engine::reduction::columns::layout;
@@ -168,6 +170,9 @@ impl Columns<'_> {
         let steps = || all.phases[..span.end].iter().flat_map(|phase| &phase.steps);
         let combined = steps().filter(|_| threads_y > 1);
         let is_split = segments > 1;
+        let stored = memory.in_memory(*graph).into_iter();
+        let positions = drawn(*graph)
+            .map(|at| layout::layout(*graph, space, at, &self.context.positions[at], vector));
         // Of a kernel that only combines partials, few count the elements of a value.
         let merges = |phase: &PhaseText<ColumnPhase>| {
             let StreamedPhase { from_partials, variances, .. } = &phase.own.streamed;
@@ -181,7 +186,7 @@ impl Columns<'_> {
         Parameters {
             listing: lines.chain(last.lines().map(str::to_owned)).collect(),
             kernel_parameters: memory.kernel_parameters(&self.context, COUNTS),
-            tensors: memory.in_memory(*graph).into_iter().map(|at| self.layout(at)).collect(),
+            tensors: stored.map(|at| self.layout(at)).chain(positions).collect(),
             scalars: self.loads(&memory.scalars),
             row_inputs: self.loads(&memory.row_inputs),
             functions: functions.iter().flat_map(|of| &of.calls).copied().collect(),
@@ -273,6 +278,8 @@ impl Columns<'_> {
         };
         let finishes = |step: &Step| matches!(step.op.op, ReductionOp::Avg | ReductionOp::Norm2);
         let stores = outputs.iter().any(|output| output.is_stored);
+        let uses_reduced =
+            stores || ["(r.k", "(c, r)"].iter().any(|of| element_call[1].contains(of));
         let ([row_function, row_arguments], [element_function, element_arguments]) =
             (row_call, element_call);
         let variances: Vec<VarianceText> = variances.into_iter().map(variance).collect();
@@ -284,7 +291,7 @@ impl Columns<'_> {
                 from_partials,
                 to_partials: span.to_partials && number + 1 == span.end,
             },
-            uses_reduced: stores || element_arguments.contains("(r.k"),
+            uses_reduced,
             finishes: phase.steps.iter().any(finishes),
         };
         let text = PhaseText {
@@ -316,6 +323,7 @@ impl Columns<'_> {
         let Context { graph, space, names, .. } = &self.context;
         let at = match source {
             Source::Tensor(at) => *at,
+            Source::Position(at) => return self.position(*at),
             Source::Coordinate(axis) => {
                 let kept = axis.and_then(|axis| space.rows.axes[axis]);
                 let reduced = axis.and_then(|axis| space.columns.axes[axis]);
@@ -337,6 +345,20 @@ impl Columns<'_> {
             (false, true) => format!("{name}_in.get({element})"),
             (false, false) => format!("{name}_in[item].get({element})"),
         }
+    }
+
+    /// C++ argument for the position in random numbers.
+    fn position(&self, at: usize) -> String {
+        let Context { space, positions, .. } = &self.context;
+        let (name, point) = (&positions[at], if space.is_row(at) { "c" } else { "c, r" });
+        let neighbours = Neighbours {
+            first: &format!("{name}_layout::at({point})"),
+            count: self.schedule.vector,
+            step: space.rows.stride(at),
+            step_name: &format!("{name}_layout::STRIDE"),
+            others: &layout::outer(space, at).0,
+        };
+        neighbours.position()
     }
 
     fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {
