@@ -43,7 +43,18 @@ pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str)
 /// # Errors
 /// `NotSupported` with the first tensor that has them.
 pub(super) fn refuse_i64(graph: CanonicalGraph<'_>) -> Result<()> {
-    match graph.tensors.iter().find(|tensor| tensor.dtype == DType::I64) {
+    refuse_i64_beside(graph, None)
+}
+
+/// Refuses a graph that has integers of 64 bits in another tensor than this one.
+///
+/// # Errors
+/// As [`refuse_i64`].
+pub(super) fn refuse_i64_beside(graph: CanonicalGraph<'_>, moved: Option<usize>) -> Result<()> {
+    let computed = |tensor: &&TensorDesc| {
+        tensor.dtype == DType::I64 && moved.is_none_or(|at| at as i64 != tensor.uid)
+    };
+    match graph.tensors.iter().find(computed) {
         None => Ok(()),
         Some(TensorDesc { name, dtype, .. }) => {
             let text = format!("`{name}` is {dtype}, {MOVED}");

@@ -12,6 +12,7 @@ use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
 use crate::graph::recurrence::Recurrence;
 use crate::graph::reduction::Reduction;
+use crate::graph::resample::Resample;
 use crate::graph::semantics::Semantics;
 use crate::graph::slots::Slots;
 use crate::graph::statistics::{BnBackwardWeights, BnFinalize, GenStats};
@@ -40,6 +41,8 @@ pub enum Op {
     Matmul(Matmul),
     /// Convolution or a gradient of one (sections 8.2.2.12 to 8.2.2.14).
     Convolution(Convolution),
+    /// Pooling or interpolation, or a gradient of one (sections 8.2.2.21 and 8.2.2.22).
+    Resample(Resample),
     /// Reduction along some dimensions (section 8.2.2.20).
     Reduction(Reduction),
     /// Normalisation (section 8.2.2.18).
@@ -65,6 +68,7 @@ macro_rules! of_kind {
             Op::Pointwise(op) => op,
             Op::Matmul(op) => op,
             Op::Convolution(op) => op,
+            Op::Resample(op) => op,
             Op::Reduction(op) => op,
             Op::NormForward(op) => op,
             Op::NormBackward(op) => op,

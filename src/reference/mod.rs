@@ -17,6 +17,8 @@ mod norm;
 mod pointwise;
 mod recurrence;
 mod reduction;
+mod resample;
+mod scaled;
 mod statistics;
 
 use std::collections::HashMap;
@@ -67,6 +69,7 @@ pub fn evaluate(
             Op::Pointwise(op) => vec![pointwise::evaluate(op, &operands, outputs[0])],
             Op::Matmul(op) => vec![matmul::evaluate(op, &operands, outputs[0])],
             Op::Convolution(op) => vec![convolution::evaluate(op, &operands, outputs[0])],
+            Op::Resample(op) => resample::evaluate(op, &operands, &outputs),
             Op::Reduction(op) => vec![reduction::evaluate(op, &operands[0], outputs[0])],
             Op::NormForward(op) => norm::forward(op, &operands, &outputs),
             Op::NormBackward(op) => norm::backward(op, &operands, &outputs),

@@ -253,6 +253,11 @@ fn convolutions() {
 }
 
 #[test]
+fn resamplings() {
+    run("resample", none);
+}
+
+#[test]
 fn norms() {
     run("norms", near_one);
 }

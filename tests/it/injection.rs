@@ -26,6 +26,7 @@ use crate::harness;
 use crate::norm::rms_gradients;
 use crate::recurrence::graph as recurrent;
 use crate::reduction::{residual_rms, softmax};
+use crate::resample;
 use crate::rnn_cells::user_cells;
 
 /// What a name may try. Each is made unique by a number, in front or behind.
@@ -252,6 +253,12 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (convolution::strided(), vec![]),
         (convolution::windowed("forward", "scale_bias_relu"), vec![("split_k", 1)]),
         (convolution::windowed("backward_filter", "nothing"), vec![("split_k", 1)]),
+        (resample::winners(), vec![]),
+        (resample::averages(), vec![]),
+        (resample::scaled(), vec![]),
+        (resample::scaled_gradient(), vec![]),
+        (resample::found_gradient(), vec![]),
+        (resample::read_gradient(), vec![]),
     ]
 }
 

@@ -8,9 +8,9 @@
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
 mod calculus;
-mod convolution;
 mod named;
 mod norm;
+mod scaling;
 mod shapes;
 mod statistics;
 
@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::decompose::calculus::Calculus;
 use crate::engine::decompose::named::Named;
+use crate::engine::decompose::scaling::Scaled;
 use crate::engine::decompose::shapes::Shapes;
 use crate::error::Result;
 use crate::expr::Math;
@@ -44,6 +45,7 @@ impl<'a> Decomposed<'a> {
         let plain = |of: &Operation| match &of.op {
             Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_) => true,
             Op::Convolution(op) => op.is_unscaled(),
+            Op::Resample(op) => op.is_unscaled(),
             _ => false,
         };
         if graph.operations.iter().all(plain) {
@@ -60,7 +62,14 @@ impl<'a> Decomposed<'a> {
                 Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }
-                Op::Convolution(op) => convolution::scaled(&mut calculus, op, operation),
+                Op::Convolution(op) => {
+                    let (own, factors) = (Op::Convolution(op.unscaled()), [op.alpha, op.beta]);
+                    Scaled { op: own, factors }.write(&mut calculus, operation);
+                }
+                Op::Resample(op) => {
+                    let (own, factors) = (Op::Resample(op.unscaled()), [op.alpha, op.beta]);
+                    Scaled { op: own, factors }.write(&mut calculus, operation);
+                }
                 Op::Reduction(op) => calculus.reduction(op, operation),
                 Op::NormForward(op) => {
                     norm::forward(&mut calculus, op, channel_axes, &named);

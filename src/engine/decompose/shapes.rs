@@ -40,8 +40,10 @@ pub(super) fn unified(graph: CanonicalGraph<'_>) -> Result<Shapes> {
         (tensor.dims, tensor.strides) = (vec![1; rank], vec![1; rank]);
     }
     let Some(groups) = groups(graph)? else { return Ok(Shapes { tensors, channel_axes: 1 }) };
-    let knows_no_groups =
-        |of: &&Operation| matches!(of.op, Op::Matmul(_) | Op::Attention(_) | Op::Convolution(_));
+    let knows_no_groups = |of: &&Operation| {
+        let Operation { op, .. } = of;
+        matches!(op, Op::Matmul(_) | Op::Attention(_) | Op::Convolution(_) | Op::Resample(_))
+    };
     if let Some(Operation { op, .. }) = graph.operations.iter().find(knows_no_groups) {
         let text = format!("{op} next to a norm of groups of channels");
         return Err(Error::not_supported(text));

@@ -10,6 +10,7 @@ mod keys;
 mod operation;
 mod pointwise;
 mod recurrence;
+mod resample;
 
 use keys::{is_false, present, referred};
 pub(crate) use pointwise::JsonReal;

@@ -17,6 +17,7 @@ use crate::golden::{centred, chain};
 use crate::harness::Values;
 use crate::recurrence;
 use crate::reduction::{residual_rms, softmax};
+use crate::resample;
 use crate::rnn_cells::user_cells;
 use crate::rows::{layer, long};
 
@@ -218,6 +219,12 @@ fn products() -> Vec<Form> {
         form("convolution", "convolution_direct", from(convolution::grouped()), &[("items", 2)]),
         form("convolution_data", "convolution_direct", from(convolution::strided()), &[]),
         form("convolution_filter", "convolution_direct", from(convolution::filter()), &[]),
+        form("resample", "resample_direct", from(resample::winners()), &[("items", 2)]),
+        form("resample_columns", "resample_direct", from(resample::averages()), &[("items", 4)]),
+        form("resample_scaled", "resample_direct", from(resample::scaled()), &[("items", 2)]),
+        form("resample_data", "resample_direct", from(resample::scaled_gradient()), &[]),
+        form("resample_found", "resample_direct", from(resample::found_gradient()), &[]),
+        form("resample_read", "resample_direct", from(resample::read_gradient()), &[]),
         form(
             "gemm_window",
             "gemm_mma",
