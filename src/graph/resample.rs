@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, NanPropagation, Real};
 use crate::graph::fraction::Fraction;
+use crate::graph::reduction::{Reduction, ReductionOp};
 use crate::graph::sampling::{Sampling, listed};
 use crate::graph::scaling::{check_before, check_factors};
 use crate::graph::semantics::{Semantics, check_operand_types};
@@ -55,10 +56,10 @@ pub enum PaddingMode {
 /// (`MCDNN_BACKEND_RESAMPLE_DESCRIPTOR`, section 8.2.2.28, and the operations on it).
 ///
 /// Images are `[N, C, ...]` with 1 to 6 spatial dimensions. [`ResampleMode`] says what is computed:
-/// the centre of output `o` is at `(o + 1/2) * stride - 1/2` in the coordinates of an image of which
-/// all is resampled, so that `pre = (1 - stride) / 2` interpolates as torch does without
-/// `align_corners` and ONNX with `half_pixel`. With align_corners `stride` is `(in - 1) / (out - 1)`
-/// and `pre` 0. What torch calls `nearest` and ONNX `asymmetric` with `floor` is `pre = 1/2`.
+/// where all of an image is resampled, the centre of output `o` is at `(o + 1/2) * stride - 1/2` in
+/// its coordinates, so that `pre = (1 - stride) / 2` interpolates as torch does without
+/// `align_corners` and ONNX with `half_pixel`. With them `stride` is `(in - 1) / (out - 1)` and
+/// `pre` 0. What torch calls `nearest` and ONNX `asymmetric` with `floor` is `pre = 1/2`.
 ///
 /// The index of max pooling is the offset of the tap that won within its window, row by row; of
 /// taps that are equal the first one wins. The gradient reads it, or else `x`, of which the winners
@@ -197,6 +198,34 @@ impl Resample {
     /// Whether winners are found, not read.
     fn finds_winners(&self) -> bool {
         self.pass == ResamplePass::Forward || !self.index
+    }
+
+    /// The reduction along the spatial dimensions that it is: where all of an image is one window,
+    /// which `alpha`, `beta` and an index do not ask more of.
+    pub(crate) fn as_reduction(&self, image: &TensorDesc) -> Option<Reduction> {
+        let Sampling { window_dims, pre_paddings, post_paddings, .. } = &self.sampling;
+        let none = Fraction::from(0);
+        let is_whole = image.dims[2..]
+            .iter()
+            .zip(window_dims)
+            .all(|(extent, window)| *window == Fraction::from(*extent));
+        let mut paddings = pre_paddings.iter().chain(post_paddings);
+        let padded = paddings.any(|padding| *padding != none);
+        let op = match self.mode {
+            ResampleMode::AveragePoolIncludePadding | ResampleMode::AveragePoolExcludePadding => {
+                ReductionOp::Avg
+            }
+            // A reduction propagates NaN.
+            ResampleMode::MaxPool
+                if self.nan == NanPropagation::Propagate || self.math == Math::I32 =>
+            {
+                ReductionOp::Max
+            }
+            _ => return None,
+        };
+        let forward = self.pass == ResamplePass::Forward;
+        let plain = forward && !self.index && self.is_unscaled();
+        (is_whole && !padded && plain).then_some(Reduction { op, math: self.math })
     }
 
     /// The dimensions of the resampled form of an image.

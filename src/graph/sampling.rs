@@ -20,7 +20,7 @@ pub struct Sampling {
     pub window_dims: Vec<Fraction>,
     /// Elements of the image between the starts of neighbouring windows, more than 0.
     pub strides: Vec<Fraction>,
-    /// Padding in front of the image; less than 0, which pooling does not take, leaves elements out.
+    /// Padding in front of the image; less than 0, which pooling does not take, leaves some out.
     pub pre_paddings: Vec<Fraction>,
     /// Padding behind the image, as in front of it.
     pub post_paddings: Vec<Fraction>,
@@ -66,7 +66,7 @@ impl Sampling {
     /// Checks the numbers by themselves; windows of pooling leave no element out.
     ///
     /// # Errors
-    /// `NotSupported` for their count, as the document has it; `BadParam` for one that is too small.
+    /// `NotSupported` for their count, as the document has it; `BadParam` for one too small.
     pub(super) fn check(&self, name: &str, pooling: bool) -> Result<()> {
         let dims = self.spatial_dims();
         if dims == 0 || dims > SPATIAL_MAX {

@@ -216,7 +216,8 @@ fn every_device_agrees_with_onnx() {
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Products, convolutions, resamplings and attention on every engine that takes them; those of f32 in tf32 too.
+/// Products, convolutions, resamplings and attention on every engine that takes them; those of f32
+/// in tf32 too.
 #[test]
 fn every_engine_agrees_with_onnx_on_products() {
     let is_product = |case: &Loaded| {

@@ -22,6 +22,10 @@ pub(super) const ROLES: [(&str, &str); 3] = [
     ("dw[g, k, c, t] = sum over n, o of x[n, g, c, i] dy[n, g, k, o]", "backward_filter"),
 ];
 
+/// Names of a kernel's own variables and functions.
+const OWN_WORDS: [&str; 8] =
+    ["filter", "image", "m", "meet", "meeting", "response", "sums", "value"];
+
 /// Variables of `convolution/sm75_convolution_direct.cu`.
 #[derive(Debug, Serialize)]
 pub(super) struct Parameters {
@@ -40,7 +44,7 @@ pub(super) struct Parameters {
     meetings: i64,
     /// Whether a thread's items are groups, not the inner channels of one.
     items_are_groups: bool,
-    operands: Vec<Operand>,
+    operands: Vec<Factor>,
     #[serde(flatten)]
     point: Point,
     #[serde(flatten)]
@@ -62,6 +66,15 @@ struct Spatial {
     response_of: String,
 }
 
+/// An operand of a convolution.
+#[derive(Debug, Serialize)]
+struct Factor {
+    #[serde(flatten)]
+    operand: Operand,
+    /// Whether all items share it.
+    shared: bool,
+}
+
 /// A number of channels.
 #[derive(Debug, Serialize)]
 struct Count {
@@ -72,7 +85,7 @@ struct Count {
 impl Parameters {
     pub(super) fn of(problem: &Problem<'_>, settings: Settings) -> Parameters {
         let Problem { graph, op, shape, operands, epilogue } = problem;
-        let mut identifiers = Identifiers::new();
+        let mut identifiers = Identifiers::reserving(&OWN_WORDS);
         let names = names(*graph, &mut identifiers);
         let context = Context {
             graph: *graph,
@@ -88,8 +101,13 @@ impl Parameters {
             names,
         };
         let mut functions = BTreeSet::new();
-        let operands_read =
-            operands.iter().map(|fusion| context.operand(fusion, &[], &mut functions)).collect();
+        let operands_read = operands
+            .iter()
+            .map(|fusion| Factor {
+                operand: context.operand(fusion, &[], &mut functions),
+                shared: context.is_shared(fusion),
+            })
+            .collect();
         let (formula, pass) = ROLES[op.pass as usize];
         let ConvolutionShape { n, c, k, filter, response, .. } = shape;
         let (summed, meetings) = match op.pass {

@@ -3,7 +3,7 @@
 //! Normalisations and statistics become what they mean (`crate::graph` has the formulas), with
 //! virtual intermediates in the precision that is computed in. A reduction reads a tensor in memory
 //! or an intermediate of that precision, and writes such an intermediate; a copy of it is rounded
-//! to another type or stored.
+//! to another type or stored. A pooling of whole images is a reduction.
 //!
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
@@ -45,7 +45,10 @@ impl<'a> Decomposed<'a> {
         let plain = |of: &Operation| match &of.op {
             Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_) => true,
             Op::Convolution(op) => op.is_unscaled(),
-            Op::Resample(op) => op.is_unscaled(),
+            Op::Resample(op) => {
+                let image = &graph.tensors[of.inputs[0] as usize];
+                op.is_unscaled() && op.as_reduction(image).is_none()
+            }
             _ => false,
         };
         if graph.operations.iter().all(plain) {
@@ -67,6 +70,11 @@ impl<'a> Decomposed<'a> {
                     Scaled { op: own, factors }.write(&mut calculus, operation);
                 }
                 Op::Resample(op) => {
+                    let image = &graph.tensors[operation.inputs[0] as usize];
+                    if let Some(reduction) = op.as_reduction(image) {
+                        calculus.reduction(&reduction, operation);
+                        continue;
+                    }
                     let (own, factors) = (Op::Resample(op.unscaled()), [op.alpha, op.beta]);
                     Scaled { op: own, factors }.write(&mut calculus, operation);
                 }

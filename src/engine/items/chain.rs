@@ -26,8 +26,6 @@ pub(in crate::engine) struct Operand {
     element: String,
     tensors: Vec<Layout>,
     loaded: Vec<Load>,
-    /// Whether all items share it.
-    shared: bool,
     /// Whether it is computed from what is loaded.
     computed: bool,
     chain_parameters: String,
@@ -96,6 +94,12 @@ impl Context<'_> {
         }
     }
 
+    /// Whether all items of a thread share an operand.
+    pub(in crate::engine) fn is_shared(&self, fusion: &Fusion) -> bool {
+        let mut stored = fusion.inputs().filter(|at| !self.graph.tensors[*at].by_value);
+        stored.all(|at| self.item_stride(fusion, at) == 0) && !self.counts_items(fusion)
+    }
+
     /// An operand that is read in the operation's precision. Tensors of its dimensions `beside` it
     /// lie as it does.
     pub(in crate::engine) fn operand(
@@ -108,8 +112,6 @@ impl Context<'_> {
         let element = self.math.register();
         let stored: Vec<usize> =
             fusion.inputs().filter(|at| !graph.tensors[*at].by_value).collect();
-        let shared = stored.iter().all(|at| self.item_stride(fusion, *at) == 0)
-            && !self.counts_items(fusion);
         let chain = self.chain(fusion, functions);
         let dtype = graph.tensors[fusion.tensor].dtype;
         let value = match fusion.is_plain() {
@@ -125,7 +127,6 @@ impl Context<'_> {
             element: fusion.element.clone(),
             tensors: stored.iter().chain(beside).map(|at| self.layout(fusion, *at)).collect(),
             loaded: stored.iter().map(|at| self.load(fusion, *at)).collect(),
-            shared,
             computed: !fusion.is_plain(),
             chain_parameters: list(&chain.parameters, Indent(8), Width(56)),
             chain_arguments: list(&arguments, Indent(18), Width(75)),

@@ -8,22 +8,13 @@ use serde::Serialize;
 
 use crate::engine::access::ceil_div;
 use crate::engine::dimensions::coordinates;
-use crate::engine::items::axes::{Axes, Strides};
+use crate::engine::items::axes::Strides;
 use crate::engine::items::fusion::Fusion;
+use crate::engine::items::item::{Item, blocks};
 use crate::engine::items::layout::{Context, Layout, Load, Output};
 use crate::engine::signature::{Indent, Width, arguments, kernel_parameter, list};
 use crate::graph::CanonicalGraph;
 use crate::kernel::{Grid, LaunchPlan};
-
-/// The dimension of a result along which a thread's items are neighbours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Item {
-    Group,
-    Inner,
-    Spatial(usize),
-    /// Columns of an image along a spatial dimension, which several items read.
-    Columns(usize),
-}
 
 /// The point of a thread: its first item, and how many of them there are.
 #[derive(Debug, Serialize)]
@@ -62,41 +53,6 @@ pub(in crate::engine) struct Kernel {
     chain_parameters: String,
     chain_arguments: String,
     kernel_parameters: String,
-}
-
-impl Item {
-    /// Name of the coordinate of a point.
-    fn name(self) -> String {
-        match self {
-            Item::Group => "group".to_owned(),
-            Item::Inner => "inner".to_owned(),
-            Item::Spatial(at) | Item::Columns(at) => format!("s{at}"),
-        }
-    }
-
-    /// The coordinate in expressions.
-    pub(in crate::engine) fn coordinate(self) -> String {
-        match self {
-            Item::Columns(at) => format!("image{at}"),
-            item => format!("p.{}", item.name()),
-        }
-    }
-
-    /// Its position among outer, group, inner and spatial dimensions.
-    fn position(self) -> usize {
-        match self {
-            Item::Group => 1,
-            Item::Inner => 2,
-            Item::Spatial(at) | Item::Columns(at) => 3 + at,
-        }
-    }
-}
-
-/// Extents along outer, group, inner and spatial dimensions, items of a thread counted once.
-pub(in crate::engine) fn blocks(axes: &Axes, item: Item, items: i64) -> Vec<i64> {
-    let mut extents = [&[axes.outer, axes.groups, axes.inner], &axes.spatial[..]].concat();
-    extents[item.position()] = ceil_div(extents[item.position()], items);
-    extents
 }
 
 /// A thread for each point, as many at a time as fit.

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::engine::access::access_bytes;
 use crate::engine::items::axes::{Axis, Strides};
 use crate::engine::items::fusion::Fusion;
-use crate::engine::items::kernel::Item;
+use crate::engine::items::item::Item;
 use crate::engine::program::Source;
 use crate::engine::signature::ctype;
 use crate::expr::Identifiers;

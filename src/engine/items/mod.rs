@@ -8,11 +8,13 @@
 mod axes;
 mod chain;
 mod fusion;
+mod item;
 mod kernel;
 mod layout;
 
 pub(super) use axes::{Axes, Axis};
 pub(super) use chain::Operand;
 pub(super) use fusion::{Fusion, check_parameters, offset_max, passed};
-pub(super) use kernel::{Item, Kernel, Point, blocks, launch};
+pub(super) use item::{Item, blocks};
+pub(super) use kernel::{Kernel, Point, launch};
 pub(super) use layout::{Context, Load, Output};

@@ -52,8 +52,8 @@ pub(super) struct Parameters {
     /// In front of what is inside all their loops.
     margin: String,
     readers: Vec<Reader>,
-    /// What the functions that read `x`, `dy`, and all that is read take of the kernel's parameters,
-    /// declared and by name.
+    /// What functions that read `x`, `dy`, and all that is read take of the kernel's parameters:
+    /// declared, and by name.
     image_declared: String,
     image_passed: String,
     response_passed: String,
@@ -94,7 +94,7 @@ fn own_words(axes: usize) -> Vec<String> {
         "values",
         "weight",
         "winner",
-        "winners",
+        "taps",
         "won",
         "load_image",
         "load_response",

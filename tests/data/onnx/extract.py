@@ -520,7 +520,8 @@ def convert(model, folder):
     if reduces and len(model.graph.input) > 1:
         attributes["axes"] = [int(axis) for axis in read("input_1")]
     if node.op_type in resampling.RULES:
-        attributes["op_type"], attributes["output_dims"] = node.op_type, signature[-1][1]
+        attributes |= {"op_type": node.op_type, "output_dims": signature[-1][1]}
+        attributes["name"] = folder.name.removeprefix("test_")
         slots = ["roi", "scales", "sizes"] if node.op_type == "Resize" else ["scales"]
         names = {value.name: at for at, value in enumerate(model.graph.input)}
         taken = dict(zip(slots, node.input[1:]))
