@@ -18,6 +18,7 @@ mod gemm;
 mod header;
 mod heuristics;
 mod instruction;
+mod items;
 mod layout;
 mod notes;
 mod partition;
@@ -27,6 +28,7 @@ mod program;
 mod reduce;
 mod reduction;
 mod refine;
+mod resample;
 mod rnn;
 mod signature;
 mod splits;
@@ -64,6 +66,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::MmaEngine,
         &gemm::SimtEngine,
         &convolution::DirectEngine,
+        &resample::DirectEngine,
         &attention::DecodeEngine,
         &attention::WgmmaEngine,
         &attention::MmaEngine,

@@ -99,7 +99,7 @@ pub(super) fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSe
 /// `NotSupported` naming the tensor, and the operation by its name.
 pub(super) fn check_results(
     graph: CanonicalGraph<'_>,
-    operands: &[BTreeSet<usize>; 2],
+    operands: &[BTreeSet<usize>],
     results: &[usize],
     (c, operation): (usize, &str),
 ) -> Result<()> {

@@ -74,6 +74,14 @@ pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str)
 /// # Errors
 /// `NotSupported` with the first tensor that has them.
 pub(super) fn refuse_i64(graph: CanonicalGraph<'_>) -> Result<()> {
+    refuse_i64_beside(graph, None)
+}
+
+/// Refuses a graph that has integers of 64 bits in another tensor than this one.
+///
+/// # Errors
+/// As [`refuse_i64`].
+pub(super) fn refuse_i64_beside(graph: CanonicalGraph<'_>, moved: Option<usize>) -> Result<()> {
     let is_drawn_from = |uid: i64| {
         let mut touching = graph
             .operations
@@ -81,7 +89,10 @@ pub(super) fn refuse_i64(graph: CanonicalGraph<'_>) -> Result<()> {
             .filter(|of| of.inputs.contains(&uid) || of.outputs.contains(&uid));
         touching.all(|of| matches!(of.op, Op::Rng(_)) && of.inputs.contains(&uid))
     };
-    let refused = |tensor: &&TensorDesc| tensor.dtype == DType::I64 && !is_drawn_from(tensor.uid);
+    let refused = |tensor: &&TensorDesc| {
+        let is_moved = moved.is_some_and(|at| at as i64 == tensor.uid);
+        tensor.dtype == DType::I64 && !is_moved && !is_drawn_from(tensor.uid)
+    };
     match graph.tensors.iter().find(refused) {
         None => Ok(()),
         Some(TensorDesc { name, dtype, .. }) => {

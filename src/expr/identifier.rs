@@ -63,8 +63,8 @@ impl Identifiers {
     }
 
     /// Returns a set in which `words`, which the kernel's own text uses, are reserved.
-    pub fn reserving(words: &[&str]) -> Self {
-        let taken = words.iter().map(|word| (*word).to_owned()).collect();
+    pub fn reserving(words: &[impl AsRef<str>]) -> Self {
+        let taken = words.iter().map(|word| word.as_ref().to_owned()).collect();
         Identifiers { taken, ..Identifiers::default() }
     }
 

@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::MatmulMath;
+use crate::graph::scaling::{check_before, check_factors};
 use crate::graph::semantics::{Semantics, check_operand_types};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
@@ -369,12 +370,7 @@ impl Semantics for Convolution {
         self.window.check(self.name())?;
         let result = outputs[0];
         self.shape(self.pass.roles([inputs[0], inputs[1]], result))?;
-        for (factor, value) in [("alpha", self.alpha), ("beta", self.beta)] {
-            if !value.get().is_finite() {
-                let (name, value) = (self.name(), value.get());
-                return Err(Error::bad_param(format!("{name}: {factor} is {value}")));
-            }
-        }
+        check_factors(self.name(), [self.alpha, self.beta])?;
         for tensor in &inputs[..2] {
             let integer = matches!(tensor.dtype, DType::I32 | DType::I8 | DType::U8);
             if self.math == MatmulMath::I32 && !integer {
@@ -384,17 +380,7 @@ impl Semantics for Convolution {
                 return Err(Error::bad_param(text));
             }
         }
-        match inputs.get(2) {
-            Some(before) if before.dims != result.dims => Err(Error::bad_param(format!(
-                "{}: `{}` is {:?}, what it is added to, `{}`, is {:?}",
-                self.name(),
-                before.name,
-                before.dims,
-                result.name,
-                result.dims
-            ))),
-            _ => Ok(()),
-        }
+        check_before(self.name(), inputs.get(2).copied(), result)
     }
 
     fn check_types(&self, inputs: &[&TensorDesc]) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
 use crate::graph::recurrence::Recurrence;
 use crate::graph::reduction::Reduction;
+use crate::graph::resample::Resample;
 use crate::graph::rng::Rng;
 use crate::graph::semantics::Semantics;
 use crate::graph::slots::Slots;
@@ -42,6 +43,8 @@ pub enum Op {
     Matmul(Matmul),
     /// Convolution or a gradient of one (sections 8.2.2.12 to 8.2.2.14).
     Convolution(Convolution),
+    /// Pooling or interpolation, or a gradient of one (sections 8.2.2.21 and 8.2.2.22).
+    Resample(Resample),
     /// Reduction along some dimensions (section 8.2.2.20).
     Reduction(Reduction),
     /// Random numbers (section 8.2.2.23).
@@ -77,6 +80,7 @@ macro_rules! of_kind {
             Op::Pointwise(op) => op,
             Op::Matmul(op) => op,
             Op::Convolution(op) => op,
+            Op::Resample(op) => op,
             Op::Reduction(op) => op,
             Op::Rng(op) => op,
             Op::NormForward(op) => op,

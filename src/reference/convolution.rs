@@ -1,13 +1,11 @@
 //! Convolution and its gradients: each element as the sum over the pairs that meet in it.
 
-use crate::dtype::DType;
-use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::{Convolution, ConvolutionMode, ConvolutionPass, ConvolutionShape};
 use crate::reference::approx::Approx;
 use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, count, unravel};
 use crate::reference::matmul::dot;
-use crate::reference::pointwise;
+use crate::reference::scaled::scaled;
 use crate::tensor::TensorDesc;
 
 /// The position of one element in each of image, filter and response, and where they meet.
@@ -44,14 +42,7 @@ pub(super) fn evaluate(
         let sum = dot(op.math, &operands[0], &operands[1], terms.into_iter());
         if spoils { Approx::anything(sum.value) } else { sum }
     });
-    if op.is_unscaled() {
-        return Expected::stored(sums, result);
-    }
-    let sum = TensorDesc { dtype: op.math.dtype(), ..result.clone() };
-    let sums = Expected::stored(sums, &sum);
-    let mut given = vec![Operand { desc: &sum, expected: &sums }];
-    given.extend(operands.get(2));
-    pointwise::evaluate(&scaling(op), &given, result)
+    scaled(sums, result, op.math.dtype(), [op.alpha, op.beta], operands.get(2))
 }
 
 /// Whether an element may be no finite number: an implementation may multiply it with the zeros of
@@ -59,14 +50,6 @@ pub(super) fn evaluate(
 fn is_none(operand: &Operand<'_>, at: usize) -> bool {
     let Approx { value, error } = operand.approx(at);
     !(value.is_finite() && error.is_finite())
-}
-
-/// What `alpha` and `beta` do with the sum and the result's elements before.
-fn scaling(op: &Convolution) -> Pointwise {
-    let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
-    let mode = if op.reads_result() { Mode::Add } else { Mode::Identity };
-    let beta = if op.reads_result() { op.beta.get() } else { 1.0 };
-    Pointwise::new(mode).alphas(op.alpha.get(), beta).math(math)
 }
 
 /// An element's group, its two other outer indices, and its spatial ones. The outer indices are the

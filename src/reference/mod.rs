@@ -17,7 +17,9 @@ mod norm;
 mod pointwise;
 mod recurrence;
 mod reduction;
+mod resample;
 mod rng;
+mod scaled;
 mod statistics;
 mod views;
 
@@ -69,6 +71,7 @@ pub fn evaluate(
             Op::Pointwise(op) => vec![pointwise::evaluate(op, &operands, outputs[0])],
             Op::Matmul(op) => vec![matmul::evaluate(op, &operands, outputs[0])],
             Op::Convolution(op) => vec![convolution::evaluate(op, &operands, outputs[0])],
+            Op::Resample(op) => resample::evaluate(op, &operands, &outputs),
             Op::Reduction(op) => vec![reduction::evaluate(op, &operands[0], outputs[0])],
             Op::Rng(op) => vec![rng::evaluate(op, &operands, outputs[0])],
             Op::NormForward(op) => norm::forward(op, &operands, &outputs),

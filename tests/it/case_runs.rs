@@ -263,6 +263,11 @@ fn random_numbers() {
 }
 
 #[test]
+fn resamplings() {
+    run("resample", none);
+}
+
+#[test]
 fn norms() {
     run("norms", near_one);
 }

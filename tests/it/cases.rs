@@ -14,6 +14,7 @@ use crate::attention::data::AttentionData;
 use crate::convolution_data::ConvolutionData;
 use crate::harness::{self, Values};
 use crate::norm_data::NormData;
+use crate::resample_data::ResampleData;
 use crate::rnn_data::{Layer, NetworkData};
 
 /// Values of parameters.
@@ -55,6 +56,7 @@ enum Builder {
     Attention,
     Convolution,
     Norm,
+    Resample,
     RnnLayer,
     RnnNetwork,
 }
@@ -128,6 +130,7 @@ enum Subject {
     Graph(Ranges),
     Attention(Box<AttentionData>),
     Convolution(Box<ConvolutionData>),
+    Resample(Box<ResampleData>),
     Norm(Box<NormData>),
     Layer(Box<Layer>),
     Network(Box<NetworkData>),
@@ -157,6 +160,7 @@ impl Instance {
             }
             Subject::Attention(data) => data.inputs(),
             Subject::Convolution(data) => data.inputs(&self.graph),
+            Subject::Resample(data) => data.inputs(&self.graph),
             Subject::Norm(data) => data.inputs(),
             Subject::Layer(layer) => layer.inputs(&self.graph),
             Subject::Network(data) => data.inputs(),
@@ -246,6 +250,10 @@ impl File {
             Some(Builder::Norm) => {
                 let data: NormData = fields(&all);
                 (data.graph(), Subject::Norm(Box::new(data)))
+            }
+            Some(Builder::Resample) => {
+                let data: ResampleData = fields(&all);
+                (data.graph(), Subject::Resample(Box::new(data)))
             }
             Some(Builder::RnnLayer) => {
                 let layer: Layer = fields(&all);

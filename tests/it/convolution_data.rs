@@ -57,12 +57,48 @@ enum Pass {
 /// How tensors lie in memory.
 #[derive(Deserialize, Clone, Copy, Default, PartialEq)]
 #[serde(rename_all = "snake_case")]
-enum Lay {
+pub enum Lay {
     #[default]
     ChannelsFirst,
     ChannelsLast,
     /// Channels last, with gaps behind them, aligned to one element.
     Odd,
+    /// Channels first, with gaps behind rows, aligned to one element.
+    OddRows,
+}
+
+impl Lay {
+    /// A tensor with so many spatial dimensions, and its channels where this has them.
+    pub fn tensor(
+        self,
+        spatial: usize,
+        uid: i64,
+        name: &str,
+        dims: &[i64],
+        dtype: DType,
+    ) -> TensorDesc {
+        let desc = TensorDesc::packed(uid, name, dims, dtype);
+        let outer = dims.len() - spatial;
+        // From the innermost: channels, then the spatial dimensions from the last, then the others.
+        let order: Vec<usize> = match self {
+            Lay::ChannelsFirst => return desc,
+            Lay::OddRows => (0..dims.len()).rev().collect(),
+            Lay::ChannelsLast | Lay::Odd => {
+                let channels = [outer - 1].into_iter();
+                channels.chain((outer..dims.len()).rev()).chain((0..outer - 1).rev()).collect()
+            }
+        };
+        let odd = matches!(self, Lay::Odd | Lay::OddRows);
+        let mut strides = vec![1; dims.len()];
+        let mut step = 1;
+        for (at, axis) in order.into_iter().enumerate() {
+            strides[axis] = step;
+            step *= dims[axis].max(1);
+            step += if odd && at == 0 { 3 } else { 0 };
+        }
+        let alignment = if odd { dtype.bytes() } else { 16 };
+        TensorDesc { strides, alignment, ..desc }
+    }
 }
 
 /// What is in front of the convolution and behind it.
@@ -139,25 +175,8 @@ impl ConvolutionData {
         }
     }
 
-    /// A tensor with its channels where the layout has them.
     fn tensor(&self, uid: i64, name: &str, dims: &[i64], dtype: DType) -> TensorDesc {
-        let desc = TensorDesc::packed(uid, name, dims, dtype);
-        if self.lay == Lay::ChannelsFirst {
-            return desc;
-        }
-        let spatial = dims.len() - self.image.len();
-        // From the innermost: channels, then the spatial dimensions from the last, then the others.
-        let order = [spatial - 1].into_iter().chain((spatial..dims.len()).rev());
-        let order = order.chain((0..spatial - 1).rev());
-        let mut strides = vec![1; dims.len()];
-        let mut step = 1;
-        for (at, axis) in order.enumerate() {
-            strides[axis] = step;
-            step *= dims[axis].max(1);
-            step += if self.lay == Lay::Odd && at == 0 { 3 } else { 0 };
-        }
-        let alignment = if self.lay == Lay::Odd { dtype.bytes() } else { 16 };
-        TensorDesc { strides, alignment, ..desc }
+        self.lay.tensor(self.image.len(), uid, name, dims, dtype)
     }
 
     pub fn graph(&self) -> OperationGraph {

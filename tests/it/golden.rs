@@ -23,6 +23,7 @@ use crate::convolution;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
+use crate::resample;
 use crate::rng;
 use crate::rows::layer as layer_norm;
 use crate::views;
@@ -210,6 +211,20 @@ fn golden_random_numbers() {
     assert_golden("sm75_reduction_f32_noise.cu", &noise[0]);
     let convolution = kernels("gemm_mma", &rng::convolution(true, true), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window_dropout.cu", &convolution[0]);
+}
+
+#[test]
+fn golden_resamplings() {
+    for (name, graph, items) in [
+        ("sm75_resample_f16_direct_maxpool_forward.cu", resample::winners(), 2),
+        ("sm75_resample_f16_direct_avgpool_forward.cu", resample::averages(), 4),
+        ("sm75_resample_f16_direct_bilinear_forward.cu", resample::scaled(), 2),
+        ("sm75_resample_f32_direct_bilinear_backward.cu", resample::scaled_gradient(), 2),
+        ("sm75_resample_bf16_direct_maxpool_backward.cu", resample::found_gradient(), 4),
+        ("sm75_resample_f32_direct_maxpool_backward_read.cu", resample::read_gradient(), 1),
+    ] {
+        assert_golden(name, &kernels("resample_direct", &graph, &[("items", items)])[0]);
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::harness;
 use crate::norm::rms_gradients;
 use crate::recurrence::graph as recurrent;
 use crate::reduction::{residual_rms, softmax};
+use crate::resample;
 use crate::rng;
 use crate::rnn_cells::user_cells;
 use crate::views;
@@ -260,6 +261,12 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (rng::gemm_dropout(extents, DType::Bf16, true), vec![("split_k", 1)]),
         (rng::noise(&[64, 256]), vec![]),
         (rng::convolution(true, true), vec![("split_k", 1)]),
+        (resample::winners(), vec![]),
+        (resample::averages(), vec![]),
+        (resample::scaled(), vec![]),
+        (resample::scaled_gradient(), vec![]),
+        (resample::found_gradient(), vec![]),
+        (resample::read_gradient(), vec![]),
     ]
 }
 

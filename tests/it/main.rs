@@ -75,6 +75,8 @@ mod reduction;
 mod remote;
 mod replay;
 mod replay_launches;
+mod resample;
+mod resample_data;
 mod rng;
 mod rnn_builds;
 mod rnn_cells;

@@ -216,11 +216,14 @@ fn every_device_agrees_with_onnx() {
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Products, convolutions and attention on every engine that takes them; those of f32 in tf32 too.
+/// Products, convolutions, resamplings and attention on every engine that takes them; those of f32
+/// in tf32 too.
 #[test]
 fn every_engine_agrees_with_onnx_on_products() {
     let is_product = |case: &Loaded| {
-        let product = |op: &Op| matches!(op, Op::Matmul(_) | Op::Convolution(_) | Op::Attention(_));
+        let product = |op: &Op| {
+            matches!(op, Op::Matmul(_) | Op::Convolution(_) | Op::Attention(_) | Op::Resample(_))
+        };
         case.graph.operations().iter().any(|operation| product(&operation.op))
     };
     let cases: Vec<Loaded> = load().into_iter().filter(is_product).collect();
@@ -245,6 +248,7 @@ fn every_engine_agrees_with_onnx_on_products() {
         "gemm_mma",
         "gemm_simt",
         "convolution_direct",
+        "resample_direct",
         "attention_decode",
         "attention_mma",
         "attention_simt",

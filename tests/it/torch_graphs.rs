@@ -1,5 +1,6 @@
 //! torch's norms, softmax and pointwise operations on operands that are not all numbers, and its
-//! convolutions with their gradients: `tests/data/graphs/torch_*.py` ran them.
+//! convolutions, pooling and interpolation with their gradients: `tests/data/graphs/torch_*.py` ran
+//! them.
 
 use std::path::PathBuf;
 
@@ -112,4 +113,9 @@ fn engines_give_what_torch_does() {
 #[test]
 fn convolutions_and_their_gradients_are_those_of_torch() {
     run("convolutions", include_str!("../data/graphs/convolutions.json"), 51);
+}
+
+#[test]
+fn pooling_and_interpolation_and_their_gradients_are_those_of_torch() {
+    run("resample", include_str!("../data/graphs/resample.json"), 108);
 }

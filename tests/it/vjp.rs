@@ -7,7 +7,8 @@ use kiln::engine::{self, Selection};
 use kiln::expr::{Math, Mode, ModeClass, Pointwise, Real};
 use kiln::graph::{
     Concatenate, Convolution, ConvolutionPass, GenStats, GraphBuilder, Matmul, MatmulMath,
-    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Slice, Transpose, Vjp, Window,
+    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Resample, ResampleMode,
+    ResamplePass, Sampling, Slice, Transpose, Vjp, Window,
 };
 use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, reference};
@@ -275,6 +276,44 @@ fn convolutions_have_their_slopes() {
         let y = graph.tensor_named("y").unwrap().uid;
         assert_eq!(graph.vjp(&[y], &uids(graph.inputs())).unwrap().input_gradients.len(), 3);
         slopes(&graph, false);
+    }
+}
+
+#[test]
+fn resamplings_have_their_slopes() {
+    let [first, second]: [Vec<i64>; 2] = [vec![3, 2], vec![2, 1]];
+    for mode in ResampleMode::ALL {
+        for index in [false, true] {
+            let fixed = match mode {
+                ResampleMode::Nearest => vec![1, 1],
+                ResampleMode::Bilinear => vec![2, 2],
+                _ => first.clone(),
+            };
+            if index && mode != ResampleMode::MaxPool {
+                continue;
+            }
+            let sampling = Sampling::of(&fixed).moved(&second, &[1, 0]);
+            let own = Resample {
+                math: Math::F64,
+                index,
+                alpha: Real::new(0.75),
+                beta: Real::new(-0.5),
+                ..Resample::new(ResamplePass::Forward, mode, sampling)
+            };
+            let graph = built(|graph| {
+                let x = graph.input("x", &[2, 3, 5, 4], DType::F64);
+                let x = graph.pointwise(f64s(Mode::Sin), &[x]).unwrap();
+                let plain = Resample { alpha: Real::new(1.0), beta: Real::new(0.0), ..own.clone() };
+                let like = graph.operation(Op::Resample(plain), &[x]).unwrap();
+                let before = graph.pointwise(f64s(Mode::Exp), &[like[0]]).unwrap();
+                let y = graph.operation(Op::Resample(own), &[x, before]).unwrap();
+                for (at, uid) in [like, y.clone()].iter().filter_map(|of| of.get(1)).enumerate() {
+                    graph.output(*uid, &format!("winners{at}"), DType::I32);
+                }
+                graph.pointwise(f64s(Mode::TanhFwd), &[y[0]]).unwrap()
+            });
+            slopes(&graph, false);
+        }
     }
 }
 

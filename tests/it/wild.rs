@@ -3,8 +3,9 @@
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
-    BnBackwardWeights, Concatenate, GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward,
-    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Rng, Slice, Transpose,
+    BnBackwardWeights, Concatenate, Fraction, GenStats, GraphBuilder, Matmul, MatmulMath,
+    NormBackward, NormForward, NormMode, Op, PaddingMode, Phase, Reduction, ReductionOp, Resample,
+    ResampleMode, ResamplePass, Rng, Sampling, Slice, Transpose,
 };
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -348,17 +349,70 @@ impl Grown<'_> {
         self.operation(Op::Pointwise(Pointwise::new(Mode::Mul)), &[x, numbers], vec![dims.to_vec()])
     }
 
+    /// A resampling of `x`, or, as often, a gradient of one that has its dimensions.
+    fn resample(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let mode = self.random.pick(&ResampleMode::ALL);
+        let backward = self.chance(2);
+        let pass = if backward { ResamplePass::Backward } else { ResamplePass::Forward };
+        let spatial = self.rank - 2;
+        let mut numbers = |all: &[i64]| (0..spatial).map(|_| self.random.pick(all)).collect();
+        let (window, strides): (Vec<i64>, Vec<i64>) = (numbers(&[1, 2, 3]), numbers(&[1, 2, 5]));
+        let paddings: Vec<i64> = numbers(&[0, 0, 1]);
+        let fixed = match mode {
+            ResampleMode::Nearest => Some(1),
+            ResampleMode::Bilinear => Some(2),
+            _ => None,
+        };
+        let window = fixed.map_or(window, |taps| vec![taps; spatial]);
+        let mut sampling = Sampling::of(&window).moved(&strides, &paddings);
+        if fixed.is_some() && self.chance(2) {
+            sampling.strides = vec![Fraction::new(2, 3).unwrap(); spatial];
+        }
+        let padding = self.random.pick(&PaddingMode::ALL);
+        let op = Resample { padding, ..Resample::new(pass, mode, sampling.clone()) };
+        if !backward {
+            let along = |(at, extent): (usize, &i64)| {
+                let of = |number: Fraction| (number.numerator(), number.denominator());
+                let (stride, unit) = of(sampling.strides[at]);
+                let rest = extent + 2 * paddings[at] - window[at];
+                1 + (rest * unit).div_euclid(stride)
+            };
+            let outputs = dims[2..].iter().enumerate().map(along);
+            let results = dims[..2].iter().copied().chain(outputs).collect();
+            return self.operation(Op::Resample(op), &[x], vec![results]);
+        }
+        let along = |(at, outputs): (usize, &i64)| {
+            let (stride, unit) =
+                (sampling.strides[at].numerator(), sampling.strides[at].denominator());
+            (outputs - 1) * stride / unit + window[at] - 2 * paddings[at]
+        };
+        let extents = dims[2..].iter().enumerate().map(along);
+        let image: Vec<i64> = dims[..2].iter().copied().chain(extents).collect();
+        if image.iter().any(|extent| *extent < 0) {
+            return Vec::new();
+        }
+        let mut operands = vec![x];
+        if mode == ResampleMode::MaxPool {
+            operands.push(self.operand(&image, false));
+        }
+        let desc = TensorDesc::packed(self.uid + 1, "", &image, DType::F32);
+        let result = self.graph.tensor(TensorDesc { is_virtual: true, ..desc });
+        self.graph.operation_into(Op::Resample(op), &operands, &[result]);
+        vec![image]
+    }
+
     /// One operation more, where what is drawn is one.
     fn grow(&mut self) {
         let at = self.random.below(self.values.len());
         let (x, dims) = (self.values[at].uid, self.values[at].dims.clone());
-        let results = match self.random.below(26) {
-            9..=12 => {
+        let results = match self.random.below(27) {
+            10..=12 => {
                 let kept = |dim: &i64| if self.random.below(2) == 0 { 1 } else { *dim };
                 let shape: Vec<i64> = dims.iter().map(kept).collect();
                 let op = Reduction::new(self.random.pick(&ReductionOp::ALL));
                 self.operation(Op::Reduction(op), &[x], vec![shape])
             }
+            9 if self.rank > 2 => self.resample(x, &dims),
             13..=15 if self.rank > 1 => self.matmul(x, &dims),
             16..=18 if self.rank > 1 => self.norm(x, &dims),
             19 if self.rank > 1 => self.channels(x, &dims),

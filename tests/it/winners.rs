@@ -1,4 +1,4 @@
-//! Which engine wins, with which knobs, for 48 named problems on three GPUs: a golden file. A
+//! Which engine wins, with which knobs, for 51 named problems on three GPUs: a golden file. A
 //! difference is reviewed as code; `make golden` rewrites it.
 
 use std::fmt::Write;
@@ -16,6 +16,7 @@ use crate::attention::cases::{Storage, graph as attention_graph};
 use crate::columns::channels_last;
 use crate::golden::{assert_golden, chain};
 use crate::reduction::{residual_rms, softmax};
+use crate::resample;
 
 pub fn built(build: impl FnOnce(&mut GraphBuilder) -> i64) -> OperationGraph {
     let mut graph = OperationGraph::builder();
@@ -225,6 +226,12 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
             "gen_stats_channels_last",
             all_of(Op::GenStats(GenStats::default()), &nchw, &channels, true),
         ),
+        ("max_pool", resample::layer(false, "maxpool", "bf16", "channels_last")),
+        ("max_pool_gradient", resample::layer(true, "maxpool", "bf16", "channels_last")),
+        (
+            "mean_pool_columns",
+            resample::layer(false, "avgpool_exclude_padding", "f16", "channels_first"),
+        ),
         ("gemm_128", square(f32, 128)),
         ("gemm_1024", square(f32, 1024)),
         ("gemm_4096", square(f32, 4096)),
@@ -256,7 +263,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
 #[test]
 fn winners() {
     let problems = problems();
-    assert_eq!(problems.len(), 48);
+    assert_eq!(problems.len(), 51);
     let mut table = String::new();
     for target in ["a100", "rtx4090", "h200"] {
         let target = Target::named(target).unwrap();

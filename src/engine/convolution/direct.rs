@@ -6,12 +6,12 @@ use crate::engine::convolution::problem::Problem;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
-use crate::engine::signature::arguments;
+use crate::engine::items::{blocks, launch};
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
 use crate::graph::{CanonicalGraph, MatmulMath};
-use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
+use crate::kernel::{KernelPlan, Lowering};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
@@ -60,12 +60,7 @@ impl Direct<'_> {
 
 /// Elements of the result, those that a thread computes counted once.
 fn points(problem: &Problem<'_>, items: i64) -> i64 {
-    let axes = &problem.epilogue.axes;
-    let [group, inner] = match axes.inner {
-        1 => [ceil_div(axes.groups, items), 1],
-        inner => [axes.groups, ceil_div(inner, items)],
-    };
-    volume(&[&[axes.outer, group, inner], &axes.spatial[..]].concat())
+    volume(&blocks(&problem.epilogue.axes, problem.item(), items))
 }
 
 impl Tunable<2> for Direct<'_> {
@@ -161,20 +156,7 @@ impl Tunable<2> for Direct<'_> {
         };
         let points = points(&problem, settings.items);
         let spec = names.spec(self.target.arch, &Parameters::of(&problem, *settings));
-        let blocks_max = ceil_div(points, settings.threads).min(i32::MAX.into()) as u32;
-        let grid = match blocks_max {
-            0 => Grid::Fixed(0),
-            _ => Grid::Resident { blocks_max, multiple_of: 1 },
-        };
-        let launch = LaunchPlan {
-            grid,
-            threads: settings.threads as u32,
-            shared_bytes: 0,
-            cooperative: false,
-            arguments: arguments(graph, problem.passed().iter()),
-            maps: Vec::new(),
-            numbers: Vec::new(),
-        };
+        let launch = launch(graph, points, settings.threads, &problem.passed());
         Lowering::from(KernelPlan { spec, launch })
     }
 }

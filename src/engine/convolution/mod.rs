@@ -6,10 +6,9 @@
 //! one operand serves all of them. It takes every shape, stride and type, with pointwise operations
 //! in front of and behind the convolution.
 
-mod axes;
 mod direct;
-mod layout;
 mod parameters;
 mod problem;
+mod role;
 
 pub(super) use direct::DirectEngine;

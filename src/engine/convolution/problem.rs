@@ -3,27 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::access::{PARAMETERS_MAX, span_elements};
-use crate::engine::convolution::axes::{Axes, Role, Strides};
-use crate::engine::program::{GraphProgram, Source, ancestors, check_results};
+use crate::engine::convolution::role::Role;
+use crate::engine::items::{Fusion, Item, check_parameters, offset_max, passed};
+use crate::engine::program::{GraphProgram, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Convolution, ConvolutionPass, ConvolutionShape, Op, Operation};
 
 /// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
-
-/// Pointwise operations on one of the convolution's tensors, and how their tensors lie along its
-/// dimensions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fusion {
-    /// The tensor of the convolution.
-    pub(super) tensor: usize,
-    pub(super) role: Role,
-    /// Computes the operand; or, from the result, what is stored.
-    pub(super) program: GraphProgram,
-    pub(super) axes: Axes,
-}
 
 /// The graph.
 #[derive(Debug, Clone)]
@@ -33,22 +21,6 @@ pub(super) struct Problem<'a> {
     pub(super) shape: ConvolutionShape,
     pub(super) operands: [Fusion; 2],
     pub(super) epilogue: Fusion,
-}
-
-impl Fusion {
-    /// The tensors that the program reads, from memory or by value; not the convolution's result.
-    pub(super) fn inputs(&self) -> impl Iterator<Item = usize> {
-        let read = |(input, source): (usize, &Source)| match source {
-            Source::Tensor(at) if self.program.reads(input) => Some(*at),
-            _ => None,
-        };
-        self.program.sources.iter().enumerate().filter_map(read)
-    }
-
-    /// Whether the operand is a tensor in memory that nothing is computed from.
-    pub(super) fn is_plain(&self) -> bool {
-        self.program.program.instructions().is_empty()
-    }
 }
 
 impl<'a> Problem<'a> {
@@ -71,11 +43,17 @@ impl<'a> Problem<'a> {
             .filter(|at| graph.is_written(*at) && !graph.tensors[*at].is_virtual)
             .collect();
         check_results(graph, &prologues, &stored, (result, "convolution"))?;
-        let fusion = |tensor, role, operations: &BTreeSet<usize>, outputs: &[usize]| {
+        let fusion = |tensor, role: Role, operations: &BTreeSet<usize>, outputs: &[usize]| {
             let operations = operations.iter().map(|index| &graph.operations[*index]);
-            let program = GraphProgram::of(graph, operations, outputs);
-            let axes = Axes::of(op, &shape, &graph.tensors[tensor], role);
-            Fusion { tensor, role, program, axes }
+            Fusion {
+                tensor,
+                name: role.name(),
+                scope: (tensor != result).then_some(role.type_name()),
+                program: GraphProgram::of(graph, operations, outputs),
+                axes: role.axes(op, &shape, &graph.tensors[tensor]),
+                coordinates: role.coordinates(op.pass, shape.image.len()),
+                element: "const Point& p, const Meeting& m, index_t r".to_owned(),
+            }
         };
         let problem = Problem {
             graph,
@@ -87,57 +65,41 @@ impl<'a> Problem<'a> {
             epilogue: fusion(result, own, &ancestors(graph, &stored), &stored),
             shape,
         };
-        for fusion in problem.fusions() {
-            let outputs = fusion.program.outputs.iter().copied();
-            let tensors = fusion.inputs().chain(fusion.program.positions()).chain(outputs);
-            for at in tensors {
-                problem.strides(fusion, at)?;
-            }
-        }
-        let needed = problem.passed().len();
-        match needed <= PARAMETERS_MAX {
-            true => Ok(problem),
-            false => Err(Error::not_supported(format!(
-                "{needed} parameters exceed the {PARAMETERS_MAX} of a kernel"
-            ))),
-        }
-    }
-
-    fn fusions(&self) -> impl Iterator<Item = &Fusion> {
-        self.operands.iter().chain([&self.epilogue])
-    }
-
-    /// How a tensor lies along the dimensions of the convolution's.
-    ///
-    /// # Errors
-    /// `NotSupported` where it does not broadcast to it.
-    pub(super) fn strides(&self, fusion: &Fusion, at: usize) -> Result<Strides> {
-        fusion.axes.strides(&self.graph.tensors[at])
-    }
-
-    /// What the epilogue reads besides the convolution.
-    pub(super) fn followers(&self) -> impl Iterator<Item = usize> {
-        self.epilogue.inputs().filter(|at| *at != self.epilogue.tensor)
+        problem.operands.iter().try_for_each(|fusion| fusion.check(graph))?;
+        problem.epilogue.check(graph)?;
+        check_parameters(&problem.passed())?;
+        Ok(problem)
     }
 
     /// The tensors that are passed: each once, inputs first.
     pub(super) fn passed(&self) -> Vec<usize> {
-        let inputs = self.operands.iter().flat_map(Fusion::inputs).chain(self.followers());
-        let mut all = Vec::new();
-        for at in inputs.chain(self.epilogue.program.outputs.iter().copied()) {
-            if !all.contains(&at) {
-                all.push(at);
-            }
-        }
-        all
+        passed(&self.operands, &self.epilogue)
+    }
+
+    /// What a thread's items are: groups where each has one channel of the result.
+    pub(super) fn item(&self) -> Item {
+        if self.epilogue.axes.inner == 1 { Item::Group } else { Item::Inner }
+    }
+
+    /// The largest coordinate on the way to an element.
+    pub(super) fn reach(&self) -> i64 {
+        let Problem { op, shape, .. } = self;
+        let window = &op.window;
+        let reach = |axis: usize| {
+            let padding = window.pre_paddings[axis].saturating_add(window.post_paddings[axis]);
+            let taps = window.dilations[axis].saturating_mul(shape.filter[axis]);
+            let moved = window.filter_strides[axis].saturating_mul(shape.response[axis]);
+            let padded = shape.image[axis].saturating_add(padding);
+            padded.saturating_add(taps).saturating_add(moved)
+        };
+        (0..shape.image.len()).map(reach).max().unwrap_or(0)
     }
 
     /// The largest element offset of any tensor, or position in random numbers.
     pub(super) fn offset_max(&self) -> i64 {
-        let stored = |at: &usize| !self.graph.tensors[*at].by_value;
-        let span = |at: usize| span_elements(&self.graph.tensors[at]);
-        let drawn = self.fusions().flat_map(|fusion| fusion.program.positions());
-        self.passed().into_iter().filter(stored).chain(drawn).map(span).max().unwrap_or(0)
+        let fusions = self.operands.iter().chain([&self.epilogue]);
+        let drawn = fusions.flat_map(|fusion| fusion.program.positions());
+        offset_max(self.graph, &self.passed().into_iter().chain(drawn).collect::<Vec<_>>())
     }
 
     /// Multiply-adds, those in the padding too.

@@ -3,15 +3,15 @@
 //! Normalisations and statistics become what they mean (`crate::graph` has the formulas), with
 //! virtual intermediates in the precision that is computed in. A reduction reads a tensor in memory
 //! or an intermediate of that precision, and writes such an intermediate; a copy of it is rounded
-//! to another type or stored.
+//! to another type or stored. A pooling of whole images is a reduction.
 //!
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
 mod calculus;
-mod convolution;
 mod named;
 mod norm;
 mod rng;
+mod scaling;
 mod shapes;
 mod statistics;
 
@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::decompose::calculus::Calculus;
 use crate::engine::decompose::named::Named;
+use crate::engine::decompose::scaling::Scaled;
 use crate::engine::decompose::shapes::Shapes;
 use crate::error::Result;
 use crate::expr::Math;
@@ -48,6 +49,10 @@ impl<'a> Decomposed<'a> {
             Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_) => true,
             Op::Convolution(op) => op.is_unscaled(),
             Op::Rng(op) => rng::is_plain(graph, op, of),
+            Op::Resample(op) => {
+                let image = &graph.tensors[of.inputs[0] as usize];
+                op.is_unscaled() && op.as_reduction(image).is_none()
+            }
             _ => false,
         };
         if graph.operations.iter().all(plain) {
@@ -65,7 +70,19 @@ impl<'a> Decomposed<'a> {
                 Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }
-                Op::Convolution(op) => convolution::scaled(&mut calculus, op, operation),
+                Op::Convolution(op) => {
+                    let (own, factors) = (Op::Convolution(op.unscaled()), [op.alpha, op.beta]);
+                    Scaled { op: own, factors }.write(&mut calculus, operation);
+                }
+                Op::Resample(op) => {
+                    let image = &graph.tensors[operation.inputs[0] as usize];
+                    if let Some(reduction) = op.as_reduction(image) {
+                        calculus.reduction(&reduction, operation);
+                        continue;
+                    }
+                    let (own, factors) = (Op::Resample(op.unscaled()), [op.alpha, op.beta]);
+                    Scaled { op: own, factors }.write(&mut calculus, operation);
+                }
                 Op::Reduction(op) => calculus.reduction(op, operation),
                 Op::Rng(op) => rng::numbers(&mut calculus, op, operation),
                 Op::NormForward(op) => {

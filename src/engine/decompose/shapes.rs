@@ -41,7 +41,9 @@ pub(super) fn unified(graph: CanonicalGraph<'_>) -> Result<Shapes> {
     }
     let Some(groups) = groups(graph)? else { return Ok(Shapes { tensors, channel_axes: 1 }) };
     let knows_no_groups = |of: &&Operation| {
-        of.op.moves() || matches!(of.op, Op::Matmul(_) | Op::Attention(_) | Op::Convolution(_))
+        let Operation { op, .. } = of;
+        op.moves()
+            || matches!(op, Op::Matmul(_) | Op::Attention(_) | Op::Convolution(_) | Op::Resample(_))
     };
     if let Some(Operation { op, .. }) = graph.operations.iter().find(knows_no_groups) {
         let text = format!("{op} next to a norm of groups of channels");

@@ -8,7 +8,7 @@ use crate::graph::gradient::tape::{Contribution, Tape};
 use crate::graph::operation::{Op, Operation};
 use crate::graph::{
     Convolution, ConvolutionPass, GenStats, Matmul, NormBackward, NormForward, Phase, Reduction,
-    ReductionOp, Slice, Transpose,
+    ReductionOp, Resample, ResampleMode, ResamplePass, Slice, Transpose,
 };
 
 /// Contributes the gradients of an operation's operands.
@@ -24,6 +24,7 @@ pub(super) fn reverse(tape: &mut Tape<'_>, operation: &Operation) -> Result<()> 
     match &operation.op {
         Op::NormForward(op) => return norm(tape, op, operation),
         Op::GenStats(op) => return statistics(tape, op, operation),
+        Op::Resample(op) => return resample(tape, op, operation),
         _ => {}
     }
     let [y_only] = operation.outputs[..] else { return tape.refuse(operation) };
@@ -193,12 +194,8 @@ fn pulled(tape: &mut Tape<'_>, op: Pointwise, x: i64, dy: i64) -> Result<i64> {
 /// Of the three tensors of a convolution each is a product of the other two.
 fn convolution(tape: &mut Tape<'_>, op: &Convolution, of: &Operation, dy: i64) -> Result<()> {
     let dy = tape.filled(dy, of.outputs[0])?;
-    let beta = op.beta.get();
     if let Some(before) = of.inputs.get(2) {
-        let math = Math::of(tape.desc(dy).dtype);
-        let scaled = Pointwise::new(Mode::Identity).alphas(beta, 1.0).math(math);
-        let scaled = tape.builder.pointwise(scaled, &[dy])?;
-        tape.contribute_sum(*before, scaled)?;
+        scaled_before(tape, *before, op.beta, dy)?;
     }
     let operands = [of.inputs[0], of.inputs[1]];
     for (at, operand) in operands.into_iter().enumerate() {
@@ -219,6 +216,42 @@ fn convolution(tape: &mut Tape<'_>, op: &Convolution, of: &Operation, dy: i64) -
         tape.contribute(operand, Contribution::Whole(gradient));
     }
     Ok(())
+}
+
+/// Resampling is linear but for the choice of maxima, which its gradient makes again or reads.
+fn resample(tape: &mut Tape<'_>, op: &Resample, of: &Operation) -> Result<()> {
+    let y = of.outputs[0];
+    let Some(dy) = gradient(tape, y)? else { return Ok(()) };
+    let dy = tape.filled(dy, y)?;
+    let maxima = op.mode == ResampleMode::MaxPool;
+    let forward = op.pass == ResamplePass::Forward;
+    if maxima && !forward {
+        return tape.refuse(of);
+    }
+    let slots = of.op.slots();
+    if let Some(at) = slots.inputs.iter().position(|slot| slot.ends_with("_before")) {
+        scaled_before(tape, of.inputs[at], op.beta, dy)?;
+    }
+    let x = of.inputs[0];
+    if !tape.is_active(x) {
+        return Ok(());
+    }
+    let pass = if forward { ResamplePass::Backward } else { ResamplePass::Forward };
+    let own = Resample { pass, beta: Real::new(0.0), ..op.clone() };
+    let winners = maxima.then(|| if op.index { of.outputs[1] } else { x });
+    let inputs: Vec<i64> = std::iter::once(dy).chain(winners).collect();
+    let dims = tape.desc(x).dims.clone();
+    let dx = tape.builder.with_dims(Op::Resample(own), &inputs, &dims)?;
+    tape.contribute(x, Contribution::Whole(dx));
+    Ok(())
+}
+
+/// The gradient of what a result's memory held before, which the result has times `beta`.
+fn scaled_before(tape: &mut Tape<'_>, before: i64, beta: Real, dy: i64) -> Result<()> {
+    let math = Math::of(tape.desc(dy).dtype);
+    let scaled = Pointwise::new(Mode::Identity).alphas(beta.get(), 1.0).math(math);
+    let scaled = tape.builder.pointwise(scaled, &[dy])?;
+    tape.contribute_sum(before, scaled)
 }
 
 /// `norm_backward` has all gradients; those that are not wanted are outputs too.

@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::fields::Fields;
+use super::fields::{Fields, write_factors};
 use crate::error::Result;
-use crate::expr::Real;
 use crate::graph::{Convolution, ConvolutionMode, ConvolutionPass, MatmulMath, Op, Window};
 
 const MODES: [(&str, ConvolutionMode); 2] = [
@@ -45,11 +44,7 @@ pub(super) fn read(fields: &mut Fields, pass: ConvolutionPass) -> Result<Op> {
         pre_paddings: pre_paddings.unwrap_or(unit.pre_paddings),
         post_paddings: post_paddings.unwrap_or(unit.post_paddings),
     };
-    let mut factor = |key, default| {
-        let given = fields.optional(key, "a number", Value::as_f64);
-        given.map(|given| Real::new(given.unwrap_or(default)))
-    };
-    let (alpha, beta) = (factor("alpha", 1.0)?, factor("beta", 0.0)?);
+    let [alpha, beta] = fields.factors()?;
     Ok(Op::Convolution(Convolution { pass, math, mode, window, alpha, beta }))
 }
 
@@ -67,10 +62,6 @@ pub(super) fn write(op: &Convolution) -> Vec<(&'static str, Value)> {
             keys.push((key, json!(values)));
         }
     }
-    for (key, value, usual) in [("alpha", op.alpha, 1.0), ("beta", op.beta, 0.0)] {
-        if value.get() != usual {
-            keys.push((key, json!(value.get())));
-        }
-    }
+    keys.extend(write_factors([op.alpha, op.beta]));
     keys
 }

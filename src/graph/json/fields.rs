@@ -1,13 +1,20 @@
 //! Keys of one operation, removed as they are read: keys that remain are unknown.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::keys::referred;
 use super::pointwise::read_math;
 use crate::error::{Error, Result};
-use crate::expr::Math;
+use crate::expr::{Math, Real};
 use crate::graph::{NormMode, Op, Operation};
 use crate::tensor::TensorDesc;
+
+/// The keys of `alpha` and `beta`; what is usual is left out.
+pub(super) fn write_factors(factors: [Real; 2]) -> impl Iterator<Item = (&'static str, Value)> {
+    let named = [("alpha", 1.0), ("beta", 0.0)].into_iter().zip(factors);
+    let unusual = named.filter(|((_, usual), value)| value.get() != *usual);
+    unusual.map(|((key, _), value)| (key, json!(value.get())))
+}
 
 /// The unread keys of an operation.
 pub(super) struct Fields {
@@ -97,6 +104,15 @@ impl Fields {
     pub(super) fn math(&mut self) -> Result<Math> {
         let text = self.text("math")?;
         read_math(&self.kind, text.as_deref())
+    }
+
+    /// Reads `alpha` and `beta`, by default 1 and 0.
+    pub(super) fn factors(&mut self) -> Result<[Real; 2]> {
+        let mut factor = |key, default| {
+            let given = self.optional(key, "a number", Value::as_f64);
+            given.map(|given| Real::new(given.unwrap_or(default)))
+        };
+        Ok([factor("alpha", 1.0)?, factor("beta", 0.0)?])
     }
 
     pub(super) fn mode(&mut self, kind: &'static str) -> Result<NormMode> {

@@ -10,6 +10,7 @@ mod keys;
 mod operation;
 mod pointwise;
 mod recurrence;
+mod resample;
 mod rng;
 mod views;
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::pointwise::{self, PointwiseJson};
-use super::{attention, convolution, recurrence, rng, views};
+use super::{attention, convolution, recurrence, resample, rng, views};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
@@ -14,7 +14,7 @@ use crate::graph::attention::is_captured;
 use crate::graph::find::find;
 use crate::graph::{
     BnBackwardWeights, BnFinalize, ConvolutionPass, GenStats, Matmul, MatmulMath, NormBackward,
-    NormForward, NormMode, Op, Operation, OperationGraph, Phase, Reduction,
+    NormForward, NormMode, Op, Operation, OperationGraph, Phase, Reduction, ResamplePass,
 };
 use crate::tensor::TensorDesc;
 
@@ -22,7 +22,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 17] = [
+const KINDS: [(&str, Read); 19] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -38,6 +38,8 @@ const KINDS: [(&str, Read); 17] = [
     ("convolution_backward_filter", |fields, _| {
         convolution::read(fields, ConvolutionPass::BackwardFilter)
     }),
+    ("resample_forward", |fields, _| resample::read(fields, ResamplePass::Forward)),
+    ("resample_backward", |fields, _| resample::read(fields, ResamplePass::Backward)),
     ("reduction", |fields, _| {
         let text = fields.text(fields.kind)?.unwrap_or_default();
         Ok(Op::Reduction(Reduction { op: text.parse()?, math: fields.math()? }))
@@ -164,6 +166,7 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
         Op::Convolution(op) => return convolution::write(op),
         Op::Rng(op) => return rng::write(op),
+        Op::Resample(op) => return resample::write(op, operation, graph),
         Op::Recurrence(op) => return recurrence::write(op),
         Op::Attention(op) => return attention::write(op, operation, graph),
         Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {

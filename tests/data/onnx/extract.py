@@ -9,8 +9,9 @@ Development only: the tests read the two files this script writes next to itself
 `cases.safetensors` holds the inputs and ONNX's expected output of each, named `case/tensor`.
 
 A case is one node on elements alone, one that reduces (`reductions.py`), one that multiplies
-matrices (`products.py`), a convolution (`convolutions.py`) or one of attention (`attentions.py`). Its graph is the mode of that node where there is one, and otherwise a few
-operations that compute the same. Scalars become tensors of one element, and operands of lower rank
+matrices (`products.py`), a convolution (`convolutions.py`), a pooling or a resize
+(`resampling.py`), or one of attention (`attentions.py`). Its graph is the mode of that node where
+there is one, and otherwise a few operations that compute the same. Scalars become tensors of one element, and operands of lower rank
 get leading dimensions of 1, as NumPy broadcasts them. The forms of a case expanded into ONNX's
 function bodies (`*_expanded`) repeat its data and are not looked at.
 
@@ -31,6 +32,7 @@ import numpy as np
 import onnx
 import products
 import reductions
+import resampling
 from onnx import TensorProto, helper, numpy_helper
 
 VERSION = "1.21.0"
@@ -470,6 +472,7 @@ RULES = {
     **convolutions.RULES,
     **products.RULES,
     **reductions.RULES,
+    **resampling.RULES,
 }
 
 NO_MODE = {
@@ -504,7 +507,8 @@ def convert(model, folder):
     if node.op_type == "Attention":
         return attention(node, read)
     reduces = node.op_type.startswith("Reduce")
-    operands = list(model.graph.input)[: 1 if reduces else None]
+    resizes = node.op_type in resampling.RESIZES
+    operands = list(model.graph.input)[: 1 if reduces or resizes else None]
     signature = [typed(value) for value in [*operands, model.graph.output[0]]]
     rank = max(1, *(len(dims) for _, dims in signature))
     padded = [(dtype, [1] * (rank - len(dims)) + dims) for dtype, dims in signature]
@@ -515,6 +519,14 @@ def convert(model, folder):
     attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
     if reduces and len(model.graph.input) > 1:
         attributes["axes"] = [int(axis) for axis in read("input_1")]
+    if node.op_type in resampling.RULES:
+        attributes |= {"op_type": node.op_type, "output_dims": signature[-1][1]}
+        attributes["name"] = folder.name.removeprefix("test_")
+        slots = ["roi", "scales", "sizes"] if node.op_type == "Resize" else ["scales"]
+        names = {value.name: at for at, value in enumerate(model.graph.input)}
+        taken = dict(zip(slots, node.input[1:]))
+        given_as = lambda slot: read(f"input_{names[taken[slot]]}") if taken.get(slot) else None
+        attributes |= {slot: given_as(slot) for slot in ("scales", "sizes")} if resizes else {}
     result = RULES[node.op_type](graph, [given.get(name) for name in node.input], attributes)
     output, (dtype, dims) = model.graph.output[0], padded[-1]
     # What ONNX drops of a reduced tensor, and of a product with a vector, are dimensions of 1.
@@ -586,7 +598,7 @@ def main():
             if kinds[0] in NO_MODE:
                 raise Skip(NO_MODE[kinds[0]])
             case, arrays = convert(model, folder)
-        except Skip as skip:
+        except (Skip, resampling.Inexpressible) as skip:
             skipped.setdefault(str(skip), []).append(name)
             continue
         cases.append({"name": name, **case})

@@ -17,6 +17,7 @@ use crate::golden::{centred, chain};
 use crate::harness::Values;
 use crate::recurrence;
 use crate::reduction::{residual_rms, softmax};
+use crate::resample;
 use crate::rng;
 use crate::rnn_cells::user_cells;
 use crate::rows::{layer, long};
@@ -225,6 +226,10 @@ fn products() -> Vec<Form> {
         let inputs = gemm::inputs(&graph);
         (graph, inputs)
     };
+    let resampled = |graph: OperationGraph| {
+        let inputs = resample::inputs(&graph);
+        (graph, inputs)
+    };
     let wide = product([Bf16, Bf16, F32], [300, 136, 320], lays);
     vec![
         form("gemm_simt", "gemm_simt", single, &[("split_k", 1)]),
@@ -241,6 +246,17 @@ fn products() -> Vec<Form> {
         form("convolution", "convolution_direct", from(convolution::grouped()), &[("items", 2)]),
         form("convolution_data", "convolution_direct", from(convolution::strided()), &[]),
         form("convolution_filter", "convolution_direct", from(convolution::filter()), &[]),
+        form("resample", "resample_direct", resampled(resample::winners()), &[("items", 2)]),
+        form(
+            "resample_columns",
+            "resample_direct",
+            resampled(resample::averages()),
+            &[("items", 4)],
+        ),
+        form("resample_scaled", "resample_direct", resampled(resample::scaled()), &[("items", 2)]),
+        form("resample_data", "resample_direct", resampled(resample::scaled_gradient()), &[]),
+        form("resample_found", "resample_direct", resampled(resample::found_gradient()), &[]),
+        form("resample_read", "resample_direct", resampled(resample::read_gradient()), &[]),
         form(
             "gemm_window",
             "gemm_mma",

@@ -1,20 +1,22 @@
-//! Tensors as the direct engine's template sees them: where the elements of a thread's items are,
+//! Tensors as a kernel's template sees them: where the elements of a thread's items are,
 //! and how they are loaded and stored.
 
 use serde::Serialize;
 
+use crate::dtype::DType;
 use crate::engine::access::access_bytes;
-use crate::engine::convolution::axes::{Axis, Role, Strides};
-use crate::engine::convolution::problem::{Fusion, Problem};
+use crate::engine::items::axes::{Axis, Strides};
+use crate::engine::items::fusion::Fusion;
+use crate::engine::items::item::Item;
 use crate::engine::position::Neighbours;
 use crate::engine::program::Source;
 use crate::engine::signature::ctype;
 use crate::expr::Identifiers;
-use crate::graph::ConvolutionPass;
+use crate::graph::CanonicalGraph;
 
 /// Where a tensor's elements are stored.
 #[derive(Debug, Serialize)]
-pub(super) struct Layout {
+pub(in crate::engine) struct Layout {
     name: String,
     text: String,
     /// Bytes of one access; 0 of what is not stored.
@@ -22,6 +24,8 @@ pub(super) struct Layout {
     strides: Vec<Stride>,
     /// Elements between those of neighbouring items.
     item: i64,
+    /// The element of a position. Signed: what a padded position's would be is less than 0, and
+    /// compilers derive those of others from it.
     offset: String,
 }
 
@@ -34,19 +38,19 @@ struct Stride {
 
 /// How the elements of a thread's items are loaded.
 #[derive(Debug, Serialize)]
-pub(super) struct Load {
+pub(in crate::engine) struct Load {
     name: String,
     ctype: &'static str,
     /// Elements that are loaded: one where all items share it.
     fragment: &'static str,
     verb: String,
     stride: String,
-    valid: &'static str,
+    valid: String,
 }
 
 /// A tensor that is stored.
 #[derive(Debug, Serialize)]
-pub(super) struct Output {
+pub(in crate::engine) struct Output {
     name: String,
     ctype: &'static str,
     value_type: &'static str,
@@ -54,65 +58,43 @@ pub(super) struct Output {
     stride: String,
 }
 
-/// A problem with the names of its tensors, and how many items a thread has.
-pub(super) struct Context<'a> {
-    pub(super) problem: &'a Problem<'a>,
-    pub(super) items: i64,
-    pub(super) identifiers: Identifiers,
-    pub(super) names: Vec<String>,
-}
-
-/// The coordinates of an element of a tensor along outer, group and inner dimensions. Those of the
-/// result are a thread's own; of an operand one is summed over.
-fn coordinates_of(pass: ConvolutionPass, role: Role) -> [&'static str; 3] {
-    match (pass, role) {
-        (ConvolutionPass::Forward, Role::Image) => ["p.outer", "p.group", "r"],
-        (ConvolutionPass::Forward, Role::Filter) => ["p.inner", "p.group", "r"],
-        (ConvolutionPass::BackwardData, Role::Filter) => ["r", "p.group", "p.inner"],
-        (ConvolutionPass::BackwardData, Role::Response) => ["p.outer", "p.group", "r"],
-        (ConvolutionPass::BackwardFilter, Role::Image) => ["r", "p.group", "p.inner"],
-        (ConvolutionPass::BackwardFilter, Role::Response) => ["r", "p.group", "p.outer"],
-        _ => ["p.outer", "p.group", "p.inner"],
-    }
+/// A graph with the names of its tensors, and what a thread computes of its result.
+#[derive(Clone)]
+pub(in crate::engine) struct Context<'a> {
+    pub(in crate::engine) graph: CanonicalGraph<'a>,
+    pub(in crate::engine) epilogue: &'a Fusion,
+    /// The dimension of the result along which a thread's items are neighbours, and their number.
+    pub(in crate::engine) item: Item,
+    pub(in crate::engine) items: i64,
+    /// Their number as a kernel has it, and how many of them there are at the edge.
+    pub(in crate::engine) count: &'static str,
+    pub(in crate::engine) valid: String,
+    /// The type in which the operation's result is computed, its name in the epilogue, and the
+    /// variable that holds that of item `j`.
+    pub(in crate::engine) math: DType,
+    pub(in crate::engine) operation: &'static str,
+    pub(in crate::engine) value: &'static str,
+    pub(in crate::engine) identifiers: Identifiers,
+    pub(in crate::engine) names: Vec<String>,
 }
 
 impl Context<'_> {
     fn strides(&self, fusion: &Fusion, at: usize) -> Strides {
-        self.problem.strides(fusion, at).expect("the problem checked every tensor")
-    }
-
-    fn is_result(&self, fusion: &Fusion) -> bool {
-        fusion.tensor == self.problem.epilogue.tensor
-    }
-
-    /// Names of the coordinates along all dimensions.
-    fn coordinates(&self, fusion: &Fusion) -> Vec<String> {
-        let outer = coordinates_of(self.problem.op.pass, fusion.role).map(str::to_owned);
-        let spatial = (0..fusion.axes.spatial.len()).map(|at| match self.is_result(fusion) {
-            true => format!("p.s{at}"),
-            false => format!("m.{}{at}", fusion.role.spatial_name()),
-        });
-        outer.into_iter().chain(spatial).collect()
-    }
-
-    /// The coordinate that counts a thread's items.
-    fn item_coordinate(&self) -> &'static str {
-        if self.problem.epilogue.axes.inner == 1 { "p.group" } else { "p.inner" }
+        fusion.strides(self.graph, at).expect("the problem checked every tensor")
     }
 
     /// Elements of a tensor between those of neighbouring items; 0 where they share one.
-    pub(super) fn item_stride(&self, fusion: &Fusion, at: usize) -> i64 {
-        let Strides { outer, group, inner, .. } = self.strides(fusion, at);
-        let names = coordinates_of(self.problem.op.pass, fusion.role);
-        let own = names.iter().position(|name| *name == self.item_coordinate());
-        own.map_or(0, |at| [outer, group, inner][at])
+    pub(in crate::engine) fn item_stride(&self, fusion: &Fusion, at: usize) -> i64 {
+        let Strides { outer, group, inner, spatial } = self.strides(fusion, at);
+        let own = fusion.coordinates.iter().position(|name| *name == self.item.coordinate());
+        own.map_or(0, |at| [&[outer, group, inner], &spatial[..]].concat()[at])
     }
 
     /// Whether a program counts along the dimension of items.
-    pub(super) fn counts_items(&self, fusion: &Fusion) -> bool {
+    pub(in crate::engine) fn counts_items(&self, fusion: &Fusion) -> bool {
         let counted = |source: &Source| match source {
             Source::Coordinate(Some(axis)) => {
-                self.coordinate(fusion, &Some(*axis)).contains(self.item_coordinate())
+                self.coordinate(fusion, &Some(*axis)).contains(&self.item.coordinate())
             }
             Source::Position(at) => self.item_stride(fusion, *at) != 0,
             _ => false,
@@ -121,10 +103,10 @@ impl Context<'_> {
     }
 
     /// The position of an item in random numbers.
-    pub(super) fn position(&self, fusion: &Fusion, at: usize) -> String {
-        let (scope, point) = match self.is_result(fusion) {
-            true => (String::new(), "p"),
-            false => (format!("{}::", fusion.role.type_name()), "p, m, r"),
+    pub(in crate::engine) fn position(&self, fusion: &Fusion, at: usize) -> String {
+        let (scope, point) = match fusion.scope {
+            None => (String::new(), "p".to_owned()),
+            Some(scope) => (format!("{scope}::"), fusion.arguments()),
         };
         let layout = format!("{scope}{}_layout", self.names[at]);
         let Strides { outer, group, inner, spatial } = self.strides(fusion, at);
@@ -140,35 +122,36 @@ impl Context<'_> {
     }
 
     /// The coordinate of an item along an axis of the convolution's tensor.
-    pub(super) fn coordinate(&self, fusion: &Fusion, axis: &Option<usize>) -> String {
+    pub(in crate::engine) fn coordinate(&self, fusion: &Fusion, axis: &Option<usize>) -> String {
         let Some(axis) = axis else { return "0".to_owned() };
-        let names = self.coordinates(fusion);
-        let item = |name: &String| match name == self.item_coordinate() {
+        let names = &fusion.coordinates;
+        let item = |name: &String| match *name == self.item.coordinate() {
             true => format!("{name} + j"),
             false => name.clone(),
         };
-        let joined = if fusion.role == Role::Filter { 0 } else { 2 };
+        let joined = if fusion.axes.joins_outer { 0 } else { 2 };
         match fusion.axes.of_tensor[*axis] {
             Axis::Outer => item(&names[0]),
             Axis::Group => item(&names[1]),
             Axis::Inner => item(&names[2]),
             Axis::Spatial(at) => item(&names[3 + at]),
             Axis::Channels => {
-                let channels = fusion.role.channels();
+                let channels = fusion.axes.channels;
                 format!("({}) * {channels} + {}", item(&names[1]), item(&names[joined]))
             }
         }
     }
 
-    pub(super) fn layout(&self, fusion: &Fusion, at: usize) -> Layout {
-        let tensor = &self.problem.graph.tensors[at];
+    pub(in crate::engine) fn layout(&self, fusion: &Fusion, at: usize) -> Layout {
+        let tensor = &self.graph.tensors[at];
         let Strides { outer, group, inner, spatial } = self.strides(fusion, at);
         let all = [&[outer, group, inner], &spatial[..]].concat();
         let names = ["OUTER", "GROUP", "INNER"].map(str::to_owned);
         let names = names.into_iter().chain((0..spatial.len()).map(|at| format!("SPATIAL{at}")));
-        let terms: Vec<(String, i64, String)> = self
-            .coordinates(fusion)
-            .into_iter()
+        let terms: Vec<(String, i64, String)> = fusion
+            .coordinates
+            .iter()
+            .cloned()
             .zip(all.iter().copied())
             .zip(names)
             .map(|((coordinate, stride), name)| (coordinate, stride, name))
@@ -177,8 +160,8 @@ impl Context<'_> {
             })
             .collect();
         let term = |(coordinate, stride, name): &(String, i64, String)| match stride {
-            1 => format!("index_t({coordinate})"),
-            _ => format!("index_t({coordinate}) * {name}"),
+            1 => format!("coord_t({coordinate})"),
+            _ => format!("coord_t({coordinate}) * {name}"),
         };
         let offset: Vec<String> = terms.iter().map(term).collect();
         let item = self.item_stride(fusion, at);
@@ -201,10 +184,7 @@ impl Context<'_> {
 
     /// The function that moves a thread's items, and the argument for a stride that is not 1.
     fn access(&self, verb: &str, fusion: &Fusion, at: usize) -> [String; 2] {
-        let scope = match self.is_result(fusion) {
-            true => String::new(),
-            false => format!("{}::", fusion.role.type_name()),
-        };
+        let scope = fusion.scope.map_or(String::new(), |scope| format!("{scope}::"));
         let name = &self.names[at];
         match self.item_stride(fusion, at) {
             0 | 1 => [format!("{verb}<{scope}{name}_layout::ACCESS>"), String::new()],
@@ -212,22 +192,22 @@ impl Context<'_> {
         }
     }
 
-    pub(super) fn load(&self, fusion: &Fusion, at: usize) -> Load {
+    pub(in crate::engine) fn load(&self, fusion: &Fusion, at: usize) -> Load {
         let [verb, stride] = self.access("load", fusion, at);
         let shared = self.item_stride(fusion, at) == 0;
         Load {
             name: self.names[at].clone(),
-            ctype: ctype(self.problem.graph.tensors[at].dtype),
-            fragment: if shared { "1" } else { "ITEMS" },
+            ctype: ctype(self.graph.tensors[at].dtype),
+            fragment: if shared { "1" } else { self.count },
             verb,
             stride,
-            valid: if shared { "1" } else { "p.valid" },
+            valid: if shared { "1".to_owned() } else { self.valid.clone() },
         }
     }
 
-    pub(super) fn output(&self, at: usize, value_type: &'static str) -> Output {
-        let [verb, stride] = self.access("store", &self.problem.epilogue, at);
-        let ctype = ctype(self.problem.graph.tensors[at].dtype);
+    pub(in crate::engine) fn output(&self, at: usize, value_type: &'static str) -> Output {
+        let [verb, stride] = self.access("store", self.epilogue, at);
+        let ctype = ctype(self.graph.tensors[at].dtype);
         Output { name: self.names[at].clone(), ctype, value_type, verb, stride }
     }
 }
