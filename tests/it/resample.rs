@@ -373,3 +373,21 @@ fn no_target_spills() {
     let sources = harness::default_sources(&["resample_direct"], &targets, &graphs);
     harness::compile_without_spills(&harness::sampled(sources, 3));
 }
+
+/// Images of more elements than 32 bits count: kernels that are compiled and not run.
+#[test]
+fn large_images_have_offsets_of_64_bits() {
+    for (backward, mode) in [(false, "maxpool"), (true, "avgpool_exclude_padding")] {
+        for lay in ["channels_first", "channels_last"] {
+            let large = graph(json!({
+                "backward": backward, "mode": mode, "dtype": "f16", "n": 5000, "c": 64,
+                "image": [112, 112], "window": [2, 2], "strides": [2, 2], "padding": "edge",
+                "pre": [1, 0], "post": [1, 0], "lay": lay,
+            }));
+            let sources = harness::default_sources(&["resample_direct"], &["t4", "h100"], &[large]);
+            let wide = |text: &str| text.contains("using coord_t = long long;");
+            assert!(sources.iter().all(|(_, source)| wide(&source.text)), "{mode} {lay}");
+            harness::assembled(&sources);
+        }
+    }
+}

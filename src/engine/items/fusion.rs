@@ -81,8 +81,13 @@ pub(in crate::engine) fn passed<'a>(
     epilogue: &'a Fusion,
 ) -> Vec<usize> {
     let inputs = operands.into_iter().flat_map(Fusion::inputs).chain(epilogue.followers());
+    distinct(inputs.chain(epilogue.program.outputs.iter().copied()))
+}
+
+/// Tensors, each once, in the order in which they come first.
+pub(in crate::engine) fn distinct(tensors: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut all = Vec::new();
-    for at in inputs.chain(epilogue.program.outputs.iter().copied()) {
+    for at in tensors {
         if !all.contains(&at) {
             all.push(at);
         }

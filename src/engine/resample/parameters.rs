@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::dtype::DType;
-use crate::engine::items::{Context, Fusion, Item, Kernel, Load, Operand, Output, Point};
+use crate::engine::access::volume;
+use crate::engine::items::{Context, Fusion, Item, Kernel, Load, Operand, Output, Point, distinct};
 use crate::engine::resample::direct::Settings;
 use crate::engine::resample::line::Line;
 use crate::engine::resample::problem::Problem;
@@ -168,14 +169,7 @@ impl Parameters {
         });
         let readers: Vec<Reader> = readers.collect();
         let passed_by = |fusions: &[Fusion], index: Option<usize>| {
-            let mut all: Vec<usize> = fusions.iter().flat_map(Fusion::inputs).collect();
-            all.extend(index);
-            let mut once = Vec::new();
-            all.into_iter().for_each(|at| {
-                if !once.contains(&at) {
-                    once.push(at);
-                }
-            });
+            let once = distinct(fusions.iter().flat_map(Fusion::inputs).chain(index));
             let declared = once.iter().map(|at| kernel_parameter(*graph, *at, &context.names[*at]));
             let named = once.iter().map(|at| context.names[*at].clone());
             [declared.collect::<Vec<_>>(), named.collect()].map(|of| of.join(", "))
@@ -204,6 +198,7 @@ impl Parameters {
                 ResampleMode::AveragePoolExcludePadding => false,
                 _ => negative,
             };
+        let windows: Vec<i64> = lines.iter().map(|line| line.window).collect();
         let lowest = if integers { "int(0x80000000)" } else { "-op::infinity<Element>()" };
         let winners = index.as_ref();
         Parameters {
@@ -226,7 +221,7 @@ impl Parameters {
                 false => format!("tap{}", line.at),
             }),
             own_tap: offset(lines, |line| format!("(at{0} - first{0})", line.at)),
-            unrolled: lines.iter().map(|line| line.window).product::<i64>() <= UNROLLED_MAX,
+            unrolled: volume(&windows) <= UNROLLED_MAX,
             axes: lines.clone(),
             loops: lines[..looped].to_vec(),
             margin: " ".repeat(4 * (looped + 1)),
