@@ -7,8 +7,8 @@ use kiln::engine::{self, Selection};
 use kiln::expr::{Math, Mode, ModeClass, Pointwise, Real};
 use kiln::graph::{
     Concatenate, Convolution, ConvolutionPass, GenStats, GraphBuilder, Matmul, MatmulMath,
-    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Resample, ResampleMode,
-    ResamplePass, Sampling, Slice, Transpose, Vjp, Window,
+    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Resample, ResampleMode, ResamplePass,
+    Sampling, Slice, Transpose, Vjp, Window,
 };
 use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, reference};
