@@ -84,6 +84,11 @@ impl<'a> Group<'a> {
         Box::new(self.items.iter().chain(self.inner.iter().flatten().flat_map(Group::all)))
     }
 
+    /// The line that opens the namespace, if it is one.
+    pub(super) fn opening(&self) -> &'a str {
+        self.opening
+    }
+
     /// The comment of a group without items.
     pub(super) fn head(&self) -> Option<&'a str> {
         (self.items.is_empty() && self.inner.is_none()).then_some(self.comment)

@@ -75,13 +75,26 @@ fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
         .flat_map(|item| item.names.iter().copied())
         .collect();
     let mut reached = Reached { types, names: BTreeSet::new(), kept: BTreeSet::new() };
+    let scopes = scopes(source);
     loop {
         let before = reached.kept.len();
-        reached.take(&items);
+        scopes.values().for_each(|items| reached.take(items));
         if reached.kept.len() == before {
             return reached.kept;
         }
     }
+}
+
+/// The items outside of namespaces, and those of each namespace: what has one name in several is
+/// not overloaded.
+fn scopes<'a>(source: &'a [Group<'a>]) -> BTreeMap<&'a str, Vec<&'a Item<'a>>> {
+    let mut scopes: BTreeMap<&str, Vec<&Item<'_>>> = BTreeMap::new();
+    for group in source {
+        scopes.entry("").or_default().extend(&group.items);
+        let inner = group.inner.iter().flatten().flat_map(Group::all);
+        scopes.entry(group.opening()).or_default().extend(inner);
+    }
+    scopes
 }
 
 /// What the kernels reach, as far as it is known.

@@ -270,20 +270,17 @@ fn engines_explain_themselves() {
     assert_eq!(document["device"], "NVIDIA H200 (sm_90a, 132 SMs)");
     let folder = tempfile::tempdir().unwrap();
     let problem = folder.path().join("problem.json");
-    let tensor = |name: &str, extent: i64| {
-        let dims = [extent];
-        serde_json::json!({"name": name, "dtype": "f32", "dims": dims})
-    };
-    let add =
-        |a: &str, y: &str| serde_json::json!({"pointwise": "add", "inputs": ["s", a], "output": y});
+    let tensor = |name: &str| serde_json::json!({"name": name, "dtype": "f32", "dims": [4, 4]});
+    let matmul = |a: &str, c: &str| serde_json::json!({"matmul": "f32", "a": a, "b": "b", "c": c});
+    let tensors = ["a", "b", "y", "z"].map(tensor);
     let graph = serde_json::json!({"graph": {
-        "tensors": [tensor("s", 1), tensor("a", 5), tensor("b", 7), tensor("y", 5), tensor("z", 7)],
-        "operations": [add("a", "y"), add("b", "z")],
+        "tensors": tensors,
+        "operations": [matmul("a", "y"), matmul("y", "z")],
     }});
     std::fs::write(&problem, graph.to_string()).unwrap();
     let text = succeeds(&["engines", problem.to_str().unwrap()]);
     assert!(text.contains("part 2 of 2"), "{text}");
-    assert!(text.contains("parts 1 and 2: pointwise: tensors do not broadcast"), "{text}");
+    assert!(text.contains("parts 1 and 2: pointwise: matmul is not pointwise"), "{text}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Engine for PointwiseEngine {
 /// # Errors
 /// `NotSupported` with the operation that is not, or the architecture.
 fn check_pointwise(graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-    let other = |operation: &&Operation| operation.as_pointwise().is_none();
+    let other = |operation: &&Operation| !operation.is_elementwise();
     if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
         return Err(Error::not_supported(format!("{op} is not pointwise")));
     }

@@ -1,10 +1,10 @@
 //! The forward and the backward graph, and what the one keeps for the other.
 //!
-//! What the backward graph needs of the forward one it reads, or computes again from what it reads,
-//! by pointwise operations, views, and norms of known statistics; no other operation is repeated. A tensor that
-//! is in memory anyway costs its bytes once, to read it; one that is kept for the backward graph
-//! alone twice. A minimum cut of the forward graph, in front of what is needed, costs the least
-//! bytes.
+//! What the backward graph needs of the forward one it reads, or computes again from what it
+//! reads, by pointwise operations, views, and norms of known statistics; no other operation is
+//! repeated. A tensor that is in memory anyway costs its bytes once, to read it; one that is kept
+//! for the backward graph alone twice. A minimum cut of the forward graph, in front of what is
+//! needed, costs the least bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
