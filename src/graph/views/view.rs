@@ -183,6 +183,7 @@ pub(super) fn refinement(from: &[i64], to: &[i64]) -> Option<Vec<i64>> {
     for Group { from: own, to: other } in groups(from, to)? {
         let [mut own, mut other] = [from[own].to_vec(), to[other].to_vec()];
         [&mut own, &mut other].into_iter().for_each(|of| of.retain(|dim| *dim != 1));
+        let before = refined.len();
         while let (Some(a), Some(b)) = (own.last().copied(), other.last().copied()) {
             let least = a.min(b);
             if a % least != 0 || b % least != 0 {
@@ -197,8 +198,7 @@ pub(super) fn refinement(from: &[i64], to: &[i64]) -> Option<Vec<i64>> {
             }
         }
         // Groups come from the first dimension, what each is split into from its last.
-        let count = refined.len();
-        refined[count..].reverse();
+        refined[before..].reverse();
     }
     Some(refined)
 }
