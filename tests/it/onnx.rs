@@ -1,6 +1,7 @@
 //! ONNX's own node tests as an outside check: `tests/data/onnx/extract.py` says where they are
 //! from, `tests/data/onnx/cases.json` which of them are left out and why. Attention of a later
-//! ONNX, which caps scores before the bias, is in files of its own.
+//! ONNX, which caps scores before the bias, and nodes that move elements (`views.py`) are in files
+//! of their own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,7 +65,7 @@ fn file(name: &str) -> Vec<u8> {
 }
 
 /// Indices and containers.
-const FILES: [&str; 2] = ["cases", "attentions_1_23"];
+const FILES: [&str; 3] = ["cases", "attentions_1_23", "views"];
 
 fn index(name: &str) -> Index {
     serde_json::from_slice(&file(&format!("{name}.json"))).expect("the index is well-formed")
