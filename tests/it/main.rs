@@ -14,6 +14,7 @@ mod cli;
 mod cli_attention;
 mod cli_checks;
 mod cli_help;
+mod cli_vjp;
 mod columns;
 mod convolution;
 mod convolution_data;

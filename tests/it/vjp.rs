@@ -14,7 +14,6 @@ use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, reference};
 use serde::Deserialize;
 
-use crate::cli;
 use crate::harness::{self, Values};
 use crate::views;
 
@@ -403,7 +402,7 @@ fn conventions_hold() {
 }
 
 /// A layer of a network, bf16 with f32 in between.
-fn mlp() -> Graph {
+pub fn mlp() -> Graph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[1, 32, 64], DType::Bf16);
     let w = graph.input("w", &[1, 64, 128], DType::Bf16);
@@ -568,33 +567,4 @@ fn gradients_are_those_of_torch() {
             }
         }
     }
-}
-
-#[test]
-fn the_tool_writes_both_graphs() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let [problem, forward, backward] = ["mlp.json", "forward.json", "backward.json"].map(path);
-    std::fs::write(&problem, mlp().to_json()).unwrap();
-    let text = cli::succeeds(&[
-        "vjp",
-        &problem,
-        "--by",
-        "w,bias",
-        "--forward",
-        &forward,
-        "--backward",
-        &backward,
-    ]);
-    assert!(text.contains("8192  c: bf16[1, 32, 128]  (kept)"), "{text}");
-    assert!(text.contains("output d_w: bf16[1, 64, 128]"), "{text}");
-    for written in [&forward, &backward] {
-        cli::succeeds(&["run", written, "--check"]);
-    }
-    let shown = cli::json(&cli::succeeds(&["engines", &problem, "--vjp", "--json"]));
-    assert_eq!(shown["saved"][0][3]["tensor"], "c");
-    assert_eq!(shown["saved"][0][3]["kept"], true);
-    assert!(shown["parts"].as_array().unwrap().len() >= 3);
-    cli::fails(2, "vjp: `w` is no output of the graph", &["vjp", &problem, "--of", "w"]);
-    cli::fails(2, "no tensor of the graph is named `v`", &["vjp", &problem, "--by", "v"]);
 }

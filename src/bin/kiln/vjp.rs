@@ -78,8 +78,9 @@ pub fn differentiated(graph: &OperationGraph, of: &[String], by: &[String]) -> k
     let outputs = chosen(graph, of, graph.outputs())?;
     let mut inputs = chosen(graph, by, graph.inputs())?;
     if by.is_empty() {
-        // Of all inputs those that an output depends on.
-        inputs.retain(|uid| graph.vjp(&outputs, &[*uid]).is_ok());
+        // Of all inputs those that an output depends on; what has no gradient is said below.
+        let is_apart = |error: Error| error.kind() == ErrorKind::BadParam;
+        inputs.retain(|uid| !graph.vjp(&outputs, &[*uid]).is_err_and(is_apart));
     }
     graph.vjp(&outputs, &inputs)
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::convolution::role::Role;
-use crate::engine::items::{Fusion, Item, check_parameters, offset_max, passed};
+use crate::engine::items::{Fusion, Item, check_parameters, offset_max, only, passed};
 use crate::engine::program::{GraphProgram, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
@@ -120,21 +120,10 @@ fn roles_of(op: &Convolution) -> [Role; 3] {
     }
 }
 
-/// The one convolution of the graph, all else of which is pointwise.
+/// The one convolution of the graph, all else of which is elementwise.
 fn convolution(graph: CanonicalGraph<'_>) -> Result<(&Operation, &Convolution)> {
-    let mut found = None;
-    for operation in graph.operations {
-        match &operation.op {
-            Op::Pointwise(_) | Op::Rng(_) => {}
-            Op::Convolution(op) if found.is_none() => found = Some((operation, op)),
-            Op::Convolution(_) => {
-                return Err(Error::not_supported("the graph has more than one convolution"));
-            }
-            op => {
-                let text = format!("{op} is neither a convolution nor pointwise");
-                return Err(Error::not_supported(text));
-            }
-        }
-    }
-    found.ok_or_else(|| Error::not_supported("the graph has no convolution"))
+    only(graph, "convolution", |op| match op {
+        Op::Convolution(op) => Some(op),
+        _ => None,
+    })
 }

@@ -4,7 +4,7 @@ use crate::engine::access::{PARAMETERS_MAX, span_elements};
 use crate::engine::items::axes::{Axes, Strides};
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
-use crate::graph::CanonicalGraph;
+use crate::graph::{CanonicalGraph, Op, Operation};
 
 /// Pointwise operations on one of an operation's tensors, and how their tensors lie along its
 /// dimensions.
@@ -73,6 +73,29 @@ impl Fusion {
         let mut tensors = self.inputs().chain(self.program.positions()).chain(outputs);
         tensors.try_for_each(|at| self.strides(graph, at).map(drop))
     }
+}
+
+/// The one operation of a kind in a graph, all else of which is elementwise.
+///
+/// # Errors
+/// `NotSupported` where there is none or more than one, or an operation of another kind.
+pub(in crate::engine) fn only<'a, T>(
+    graph: CanonicalGraph<'a>,
+    kind: &str,
+    of_kind: impl Fn(&'a Op) -> Option<&'a T>,
+) -> Result<(&'a Operation, &'a T)> {
+    let refuse = |rule: String| Err(Error::not_supported(rule));
+    let mut found = None;
+    for operation in graph.operations.iter().filter(|operation| !operation.is_elementwise()) {
+        match (of_kind(&operation.op), found) {
+            (Some(op), None) => found = Some((operation, op)),
+            (Some(_), Some(_)) => return refuse(format!("the graph has more than one {kind}")),
+            (None, _) => {
+                return refuse(format!("{} is neither a {kind} nor pointwise", operation.op));
+            }
+        }
+    }
+    found.ok_or_else(|| Error::not_supported(format!("the graph has no {kind}")))
 }
 
 /// The tensors that a kernel takes: each once, inputs first.

@@ -14,7 +14,7 @@ mod layout;
 
 pub(super) use axes::{Axes, Axis};
 pub(super) use chain::Operand;
-pub(super) use fusion::{Fusion, check_parameters, distinct, offset_max, passed};
+pub(super) use fusion::{Fusion, check_parameters, distinct, offset_max, only, passed};
 pub(super) use item::{Item, blocks};
 pub(super) use kernel::{Kernel, Point, launch};
 pub(super) use layout::{Context, Load, Output};

@@ -1,6 +1,6 @@
 //! Template parameters and launch of `pointwise` kernels.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -122,10 +122,11 @@ pub(super) struct Context<'a> {
     /// Tensors that are read, and those that are written.
     inputs: Vec<usize>,
     outputs: Vec<usize>,
-    /// What each output is computed in; one that is only copied in its type.
-    computed: Vec<Computed>,
+    /// The tensors that take turns with others, each with its place.
+    turns: BTreeMap<usize, Interleave>,
 }
 
+/// What an output is computed in; one that is only copied in its type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Computed {
     In(Math),
@@ -145,8 +146,10 @@ impl<'a> Context<'a> {
             Value::Result(at) => Computed::In(program.compute(&program.instructions()[*at])),
             value => Computed::Copied(program.dtype(*value)),
         };
-        let computed = program.outputs().iter().map(computed).collect();
-        Context { graph, domain, schedule, names, inputs, outputs, computed }
+        let computed: Vec<Computed> = program.outputs().iter().map(computed).collect();
+        let turns = BTreeMap::new();
+        let context = Context { graph, domain, schedule, names, inputs, outputs, turns };
+        context.with_turns(&computed)
     }
 
     /// The tensors that are passed: of those that take turns the first.
@@ -167,21 +170,33 @@ impl<'a> Context<'a> {
     }
 
     /// The place of a tensor among those that take turns with it.
-    fn interleave(&self, at: usize) -> Option<Interleave> {
-        if !self.graph.is_written(at) {
-            let streamed: Vec<usize> = self
-                .inputs
-                .iter()
-                .copied()
-                .filter(|at| self.access(*at) == Access::Stream)
-                .collect();
-            return interleave(self.graph, self.domain, at, &streamed);
+    fn interleave(&self, at: usize) -> Option<&Interleave> {
+        self.turns.get(&at)
+    }
+
+    /// Those that take turns, each with its place. What is stored as one is computed in one type.
+    fn with_turns(mut self, computed: &[Computed]) -> Context<'a> {
+        let is_streamed = |at: &&usize| self.access(**at) == Access::Stream;
+        let streamed: Vec<usize> = self.inputs.iter().filter(is_streamed).copied().collect();
+        let mut groups = vec![streamed];
+        let mut kinds: Vec<Computed> = Vec::new();
+        for (at, kind) in std::iter::zip(&self.outputs, computed) {
+            if !self.guard(*at).is_empty() {
+                continue;
+            }
+            let place = kinds.iter().position(|known| known == kind).unwrap_or_else(|| {
+                kinds.push(*kind);
+                groups.push(Vec::new());
+                kinds.len() - 1
+            });
+            groups[place + 1].push(*at);
         }
-        let own = self.outputs.iter().position(|output| *output == at)?;
-        let alike = std::iter::zip(&self.outputs, &self.computed)
-            .filter(|(output, of)| **of == self.computed[own] && self.guard(**output).is_empty());
-        let alike: Vec<usize> = alike.map(|(output, _)| *output).collect();
-        interleave(self.graph, self.domain, at, &alike)
+        let of_group = |group: &Vec<usize>| {
+            let place = |at: &usize| Some((*at, interleave(self.graph, self.domain, *at, group)?));
+            group.iter().filter_map(place).collect::<Vec<_>>()
+        };
+        self.turns = groups.iter().flat_map(of_group).collect();
+        self
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::items::{Axes, Axis, Fusion, Item, check_parameters, offset_max, passed};
+use crate::engine::items::{Axes, Axis, Fusion, Item, check_parameters, offset_max, only, passed};
 use crate::engine::program::{GraphProgram, ancestors, check_results};
 use crate::engine::resample::line::Line;
 use crate::engine::signature::refuse_i64_beside;
@@ -220,21 +220,10 @@ fn check_index(graph: CanonicalGraph<'_>, at: usize, backward: bool) -> Result<(
     Ok(())
 }
 
-/// The one resampling of the graph, all else of which is pointwise.
+/// The one resampling of the graph, all else of which is elementwise.
 fn resample(graph: CanonicalGraph<'_>) -> Result<(&Operation, &Resample)> {
-    let mut found = None;
-    for operation in graph.operations {
-        match &operation.op {
-            Op::Pointwise(_) | Op::Rng(_) => {}
-            Op::Resample(op) if found.is_none() => found = Some((operation, op)),
-            Op::Resample(_) => {
-                return Err(Error::not_supported("the graph has more than one resampling"));
-            }
-            op => {
-                let text = format!("{op} is neither a resampling nor pointwise");
-                return Err(Error::not_supported(text));
-            }
-        }
-    }
-    found.ok_or_else(|| Error::not_supported("the graph has no resampling"))
+    only(graph, "resampling", |op| match op {
+        Op::Resample(op) => Some(op),
+        _ => None,
+    })
 }

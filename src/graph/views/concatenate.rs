@@ -3,11 +3,9 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::semantics::Semantics;
 use crate::graph::slots::Slots;
-use crate::graph::views::check_moved;
+use crate::graph::views::{Moving, check_moved};
 use crate::tensor::TensorDesc;
 
 /// The most operands of a concatenation.
@@ -45,7 +43,7 @@ impl Concatenate {
     }
 }
 
-impl Semantics for Concatenate {
+impl Moving for Concatenate {
     fn name(&self) -> &'static str {
         "concatenate"
     }
@@ -53,14 +51,6 @@ impl Semantics for Concatenate {
     fn slots(&self) -> Slots {
         let operands = OPERANDS.iter().take(self.operands).map(String::as_str);
         Slots { inputs: operands.collect(), outputs: vec!["y"] }
-    }
-
-    fn math(&self) -> DType {
-        DType::F32
-    }
-
-    fn result_type(&self, operands: &[DType]) -> DType {
-        operands[0]
     }
 
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
@@ -121,12 +111,6 @@ impl Semantics for Concatenate {
             )),
         }
     }
-
-    fn check_types(&self, _inputs: &[&TensorDesc]) -> Result<()> {
-        Ok(())
-    }
-
-    fn resolve(&mut self, _operands: &[DType]) {}
 }
 
 impl fmt::Display for Concatenate {

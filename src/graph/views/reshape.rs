@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::semantics::Semantics;
-use crate::graph::slots::Slots;
-use crate::graph::views::check_moved;
+use crate::graph::views::{Moving, check_moved};
 use crate::tensor::TensorDesc;
 
 /// The elements of `x` in row-major order of their indices, whatever the strides, under the
@@ -14,21 +11,9 @@ use crate::tensor::TensorDesc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reshape;
 
-impl Semantics for Reshape {
+impl Moving for Reshape {
     fn name(&self) -> &'static str {
         "reshape"
-    }
-
-    fn slots(&self) -> Slots {
-        Slots::new(&["x"], &["y"])
-    }
-
-    fn math(&self) -> DType {
-        DType::F32
-    }
-
-    fn result_type(&self, operands: &[DType]) -> DType {
-        operands[0]
     }
 
     fn infer(&self, _inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
@@ -53,12 +38,6 @@ impl Semantics for Reshape {
         }
         check_moved(self, x, y, &y.dims)
     }
-
-    fn check_types(&self, _inputs: &[&TensorDesc]) -> Result<()> {
-        Ok(())
-    }
-
-    fn resolve(&mut self, _operands: &[DType]) {}
 }
 
 impl fmt::Display for Reshape {

@@ -77,13 +77,18 @@ impl<'a> Rewrite<'a> {
     /// # Errors
     /// `NotSupported` where that cannot be said without moving elements.
     pub(super) fn value(&mut self, uid: i64, chain: &[View]) -> Result<i64> {
+        self.value_named(uid, chain, None)
+    }
+
+    /// The same; what is seen of an input has this name.
+    fn value_named(&mut self, uid: i64, chain: &[View], name: Option<&str>) -> Result<i64> {
         let key = (uid, chain.to_vec());
         if let Some(known) = self.known.get(&key) {
             return Ok(*known);
         }
         let value = match self.writer(uid) {
             None if chain.is_empty() => uid,
-            None => self.place(uid, chain, None)?,
+            None => self.place(uid, chain, name)?,
             Some(operation) => self.computed(uid, operation, chain)?,
         };
         self.known.insert(key, value);
@@ -94,17 +99,8 @@ impl<'a> Rewrite<'a> {
         match (&operation.op, chain) {
             (Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_), _) => {
                 let (x, chain) = self.behind(operation, chain);
-                if self.writer(x).is_some() || chain.is_empty() {
-                    return self.value(x, &chain);
-                }
                 let name = self.tensor(uid).name.clone();
-                let key = (x, chain);
-                if let Some(known) = self.known.get(&key) {
-                    return Ok(*known);
-                }
-                let seen = self.place(x, &key.1, Some(&name))?;
-                self.known.insert(key, seen);
-                Ok(seen)
+                self.value_named(x, &chain, Some(&name))
             }
             (Op::Concatenate(op), _) => self.piece(*op, operation, chain),
             (_, []) => {

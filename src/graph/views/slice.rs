@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::semantics::Semantics;
-use crate::graph::slots::Slots;
-use crate::graph::views::check_moved;
+use crate::graph::views::{Moving, check_moved};
 use crate::tensor::TensorDesc;
 
 /// The elements from `begin` to before `end`, `stride` apart, along each dimension of `x`: `y[i] =
@@ -40,21 +37,9 @@ impl Slice {
     }
 }
 
-impl Semantics for Slice {
+impl Moving for Slice {
     fn name(&self) -> &'static str {
         "slice"
-    }
-
-    fn slots(&self) -> Slots {
-        Slots::new(&["x"], &["y"])
-    }
-
-    fn math(&self) -> DType {
-        DType::F32
-    }
-
-    fn result_type(&self, operands: &[DType]) -> DType {
-        operands[0]
     }
 
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
@@ -86,12 +71,6 @@ impl Semantics for Slice {
         self.infer(inputs)?;
         check_moved(self, inputs[0], outputs[0], &self.dims())
     }
-
-    fn check_types(&self, _inputs: &[&TensorDesc]) -> Result<()> {
-        Ok(())
-    }
-
-    fn resolve(&mut self, _operands: &[DType]) {}
 
     /// The end is that of the last element, so that equal slices compare equal.
     fn normalise(&mut self) {

@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::semantics::Semantics;
-use crate::graph::slots::Slots;
-use crate::graph::views::check_moved;
+use crate::graph::views::{Moving, check_moved};
 use crate::tensor::TensorDesc;
 
 /// The dimensions of `x` in another order: dimension `i` of `y` is dimension `permutation[i]` of
@@ -17,21 +14,9 @@ pub struct Transpose {
     pub permutation: Vec<usize>,
 }
 
-impl Semantics for Transpose {
+impl Moving for Transpose {
     fn name(&self) -> &'static str {
         "transpose"
-    }
-
-    fn slots(&self) -> Slots {
-        Slots::new(&["x"], &["y"])
-    }
-
-    fn math(&self) -> DType {
-        DType::F32
-    }
-
-    fn result_type(&self, operands: &[DType]) -> DType {
-        operands[0]
     }
 
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
@@ -51,12 +36,6 @@ impl Semantics for Transpose {
         let dims = self.infer(inputs)?.expect("a transpose infers its result").remove(0);
         check_moved(self, inputs[0], outputs[0], &dims)
     }
-
-    fn check_types(&self, _inputs: &[&TensorDesc]) -> Result<()> {
-        Ok(())
-    }
-
-    fn resolve(&mut self, _operands: &[DType]) {}
 }
 
 impl fmt::Display for Transpose {
