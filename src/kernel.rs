@@ -98,7 +98,7 @@ pub enum Argument {
 }
 
 /// A tensor in global memory and the box that a TMA copy moves (sm_90 and later): the arguments of
-/// `cuTensorMapEncodeTiled`. Out-of-bounds elements read as zero.
+/// `cuTensorMapEncodeTiled`, or of `cuTensorMapEncodeIm2col`. Out-of-bounds elements read as zero.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorMap {
     /// Canonical uid of the tensor.
@@ -109,10 +109,38 @@ pub struct TensorMap {
     pub dims: Vec<u64>,
     /// Strides in bytes of all dimensions but the first, multiples of 16.
     pub strides: Vec<u64>,
-    /// Box extents in elements, 1 to 256 each.
+    /// Box extents in elements, 1 to 256 each; with `im2col` channels, pixels (up to 1024), and 1s.
     pub box_dims: Vec<u32>,
     /// Shared-memory swizzle of the box.
     pub swizzle: Swizzle,
+    /// The walk over pixels of a map in im2col mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub im2col: Option<Im2col>,
+}
+
+/// The bounding box that a map in im2col mode walks over, along 1 to 3 spatial dimensions, the
+/// innermost first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Im2col {
+    /// The least position.
+    pub lower_corner: Vec<i32>,
+    /// The greatest position, from the tensor's last element on.
+    pub upper_corner: Vec<i32>,
+    /// Steps, 1 to 8.
+    pub steps: Vec<u32>,
+}
+
+impl TensorMap {
+    /// Steps along every dimension.
+    pub(crate) fn element_strides(&self) -> Vec<u32> {
+        let mut strides = vec![1; self.dims.len()];
+        for (stride, step) in
+            strides.iter_mut().skip(1).zip(self.im2col.iter().flat_map(|of| &of.steps))
+        {
+            *stride = *step;
+        }
+        strides
+    }
 }
 
 /// Swizzle of 16-byte chunks in shared memory, which avoids bank conflicts.

@@ -2,7 +2,7 @@
 //! tensor boxes.
 
 use crate::access::Modify;
-use crate::tensor_map::Tile;
+use crate::tile::Tile;
 use crate::types::Type;
 use std::collections::HashMap;
 

@@ -98,6 +98,7 @@ mod shuffle;
 mod tensor_descriptor;
 mod tensor_map;
 mod tensor_memory;
+mod tile;
 mod tracked;
 mod traits;
 mod types;
@@ -125,5 +126,5 @@ pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};
 pub use place::Place;
 pub use tensor_map::{
-    Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
+    Im2col, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
 };

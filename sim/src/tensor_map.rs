@@ -1,17 +1,36 @@
-//! Tensor maps: 128 opaque bytes that describe a tensor in global memory and the box that a TMA
-//! copy moves. The encoding is specific to this machine.
+//! Tensor maps: 128 opaque bytes that describe a tensor in global memory and what a TMA copy moves
+//! of it, a box or some pixels. The encoding is specific to this machine.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..8 | mark, type, rank, swizzle, whether the fill is NaN |
+//! | 8..16 | address |
+//! | 16..111 | of each dimension: extent, stride, extent of the box, step |
+//! | 111..124 | whether it is of im2col mode, lower and upper corners |
+//!
+//! In im2col mode the box is of channels and pixels.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::Type;
 use crate::unit::MapField;
 
 /// Maximum rank of a tensor.
-const RANK_MAX: usize = 5;
-/// Maximum extent of a box in elements.
-const BOX_MAX: u32 = 256;
+pub(crate) const RANK_MAX: usize = 5;
+/// Maximum number of spatial dimensions.
+pub(crate) const SPATIAL_MAX: usize = 3;
+/// Maximum extent of a box in elements, and of the channels of a pixel.
+pub(crate) const BOX_MAX: u32 = 256;
+/// Maximum number of pixels.
+pub(crate) const PIXELS_MAX: u32 = 1024;
 /// Maximum element stride.
-const STEP_MAX: u32 = 8;
-const MARK: [u8; 4] = *b"TMap";
+pub(crate) const STEP_MAX: u32 = 8;
+pub(crate) const MARK: [u8; 4] = *b"TMap";
+/// Where dimensions are, and the bytes of one.
+pub(crate) const DIMENSIONS_AT: usize = 16;
+pub(crate) const DIMENSION_BYTES: usize = 19;
+/// Where the mode is, and the corners.
+pub(crate) const MODE_AT: usize = DIMENSIONS_AT + RANK_MAX * DIMENSION_BYTES;
+pub(crate) const CORNERS_AT: [usize; 2] = [MODE_AT + 1, MODE_AT + 1 + 2 * SPATIAL_MAX];
 
 /// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,7 +57,7 @@ pub enum TensorType {
     Bf16,
 }
 
-const TYPES: [(TensorType, u8); 10] = [
+pub(crate) const TYPES: [(TensorType, u8); 10] = [
     (TensorType::U8, 1),
     (TensorType::U16, 2),
     (TensorType::U32, 4),
@@ -57,7 +76,7 @@ impl TensorType {
         TYPES.iter().find(|(ty, _)| *ty == self).map_or(1, |&(_, bytes)| bytes.into())
     }
 
-    fn element(self) -> Type {
+    pub(crate) fn element(self) -> Type {
         match self {
             TensorType::U8 => Type::U8,
             TensorType::U16 => Type::U16,
@@ -176,6 +195,40 @@ pub struct Tiled<'a> {
     pub fill: OutOfBoundsFill,
 }
 
+/// Arguments of `cuTensorMapEncodeIm2col`: images, channels innermost.
+///
+/// A copy walks over the positions within a bounding box, along the width first, then over the next
+/// images, and moves the channels at each position with the copy's offsets added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Im2col<'a> {
+    /// Element type.
+    pub data_type: TensorType,
+    /// Address of the tensor in global memory, a multiple of 16.
+    pub address: u64,
+    /// Extents of 3 to 5 dimensions: channels, width, height, depth, images.
+    pub dims: &'a [u64],
+    /// Strides in bytes of all dimensions but the first, multiples of 16 below 2^40.
+    pub strides: &'a [u64],
+    /// The least position along width, height, depth.
+    pub lower_corner: &'a [i32],
+    /// The greatest position along width, height, depth, from the last element on.
+    pub upper_corner: &'a [i32],
+    /// Channels that are copied of each pixel, 1 to 256.
+    pub channels: u32,
+    /// Pixels that are copied, 1 to 1024.
+    pub pixels: u32,
+    /// Steps of the walk along each dimension, 1 to 8; the first and the last are ignored.
+    pub element_strides: &'a [u32],
+    /// Only [`Interleave::None`] is supported.
+    pub interleave: Interleave,
+    /// Swizzle of the pixels in shared memory.
+    pub swizzle: Swizzle,
+    /// L2 promotion hint.
+    pub l2_promotion: L2Promotion,
+    /// Value of out-of-bounds elements.
+    pub fill: OutOfBoundsFill,
+}
+
 /// A tensor map; pass its bytes as a 64-byte aligned kernel parameter, or copy them to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
@@ -198,26 +251,23 @@ impl TensorMap {
     /// [`Unsupported`](ErrorKind::Unsupported) for an interleaved layout.
     pub fn encode_tiled(tiled: &Tiled<'_>) -> Result<TensorMap> {
         check_tiled(tiled)?;
-        let mut bytes = [0; 128];
-        let mut at = 0;
-        let mut put = |part: &[u8]| {
-            bytes[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        };
-        put(&MARK);
-        let code = TYPES.iter().position(|(ty, _)| *ty == tiled.data_type).unwrap_or_default();
-        let nan = tiled.fill == OutOfBoundsFill::Nan;
-        put(&[code as u8, tiled.dims.len() as u8, tiled.swizzle as u8, nan.into()]);
-        put(&tiled.address.to_le_bytes());
-        for axis in 0..RANK_MAX {
-            let dim = tiled.dims.get(axis).copied().unwrap_or(1);
-            put(&dim.to_le_bytes());
-            let stride = if axis == 0 { 0 } else { *tiled.strides.get(axis - 1).unwrap_or(&0) };
-            put(&stride.to_le_bytes());
-            let boxed = tiled.box_dims.get(axis).copied().unwrap_or(1);
-            put(&(boxed as u16).to_le_bytes());
-            let step = if axis == 0 { 1 } else { *tiled.element_strides.get(axis).unwrap_or(&1) };
-            put(&[step as u8]);
+        Ok(TensorMap(encode(tiled)))
+    }
+
+    /// Encodes a tensor map of im2col mode, as `cuTensorMapEncodeIm2col`.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode_tiled`](Self::encode_tiled).
+    pub fn encode_im2col(im2col: &Im2col<'_>) -> Result<TensorMap> {
+        let box_dims = check_im2col(im2col)?;
+        let mut bytes = encode(&im2col.tiled(&box_dims));
+        bytes[MODE_AT] = 1;
+        for (at, corner) in CORNERS_AT.into_iter().zip([im2col.lower_corner, im2col.upper_corner]) {
+            for (axis, position) in corner.iter().enumerate() {
+                let bound = (*position as i16).to_le_bytes();
+                bytes[at + 2 * axis..at + 2 * axis + 2].copy_from_slice(&bound);
+            }
         }
         Ok(TensorMap(bytes))
     }
@@ -234,6 +284,49 @@ impl TensorMap {
     }
 }
 
+fn encode(tiled: &Tiled<'_>) -> [u8; 128] {
+    let mut bytes = [0; 128];
+    let mut at = 0;
+    let mut put = |part: &[u8]| {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    };
+    put(&MARK);
+    let code = TYPES.iter().position(|(ty, _)| *ty == tiled.data_type).unwrap_or_default();
+    let nan = tiled.fill == OutOfBoundsFill::Nan;
+    put(&[code as u8, tiled.dims.len() as u8, tiled.swizzle as u8, nan.into()]);
+    put(&tiled.address.to_le_bytes());
+    for axis in 0..RANK_MAX {
+        let dim = tiled.dims.get(axis).copied().unwrap_or(1);
+        put(&dim.to_le_bytes());
+        let stride = if axis == 0 { 0 } else { *tiled.strides.get(axis - 1).unwrap_or(&0) };
+        put(&stride.to_le_bytes());
+        let boxed = tiled.box_dims.get(axis).copied().unwrap_or(1);
+        put(&(boxed as u16).to_le_bytes());
+        let step = if axis == 0 { 1 } else { *tiled.element_strides.get(axis).unwrap_or(&1) };
+        put(&[step as u8]);
+    }
+    bytes
+}
+
+impl<'a> Im2col<'a> {
+    /// The tiled map of the same tensor with a box of channels and pixels.
+    fn tiled(&self, box_dims: &'a [u32]) -> Tiled<'a> {
+        Tiled {
+            data_type: self.data_type,
+            address: self.address,
+            dims: self.dims,
+            strides: self.strides,
+            box_dims,
+            element_strides: self.element_strides,
+            interleave: self.interleave,
+            swizzle: self.swizzle,
+            l2_promotion: self.l2_promotion,
+            fill: self.fill,
+        }
+    }
+}
+
 /// Replaces a field of an encoded tensor map. One of zeros becomes a map whose other fields have
 /// their defaults.
 pub(crate) fn replace(
@@ -246,7 +339,7 @@ pub(crate) fn replace(
         bytes[..MARK.len()].copy_from_slice(&MARK);
         bytes[5] = 1;
         for axis in 0..RANK_MAX {
-            let at = 16 + 19 * axis;
+            let at = DIMENSIONS_AT + DIMENSION_BYTES * axis;
             bytes[at] = 1;
             (bytes[at + 16], bytes[at + 18]) = (1, 1);
         }
@@ -256,7 +349,7 @@ pub(crate) fn replace(
         false => Err(format!("{value} is not a valid {field:?} of dimension {axis}")),
     };
     within(bytes.starts_with(&MARK))?;
-    let at = 16 + 19 * axis;
+    let at = DIMENSIONS_AT + DIMENSION_BYTES * axis;
     match field {
         MapField::Address => {
             within(value.is_multiple_of(16))?;
@@ -272,7 +365,8 @@ pub(crate) fn replace(
         }
         MapField::Stride => {
             within(axis + 1 < RANK_MAX && value.is_multiple_of(16) && value < 1 << 40)?;
-            bytes[at + 19 + 8..at + 19 + 16].copy_from_slice(&value.to_le_bytes());
+            bytes[at + DIMENSION_BYTES + 8..at + DIMENSION_BYTES + 16]
+                .copy_from_slice(&value.to_le_bytes());
         }
         MapField::BoxDim => {
             within((1..=BOX_MAX.into()).contains(&value))?;
@@ -320,6 +414,59 @@ const ELEMENT_TYPES: [Option<TensorType>; 13] = [
 ];
 
 fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
+    check_tensor(tiled)?;
+    for (axis, &boxed) in tiled.box_dims.iter().enumerate() {
+        check((1..=BOX_MAX).contains(&boxed), || {
+            format!("box dimension {axis} of {boxed} elements is not within 1 and {BOX_MAX}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Checks a map of im2col mode; its box.
+fn check_im2col(im2col: &Im2col<'_>) -> Result<Vec<u32>> {
+    let Im2col { dims, lower_corner, upper_corner, channels, pixels, .. } = *im2col;
+    let rank = dims.len();
+    check((3..=RANK_MAX).contains(&rank), || format!("rank {rank} is not within 3 and 5"))?;
+    let mut box_dims = vec![channels, pixels];
+    box_dims.resize(rank, 1);
+    check_tensor(&im2col.tiled(&box_dims))?;
+    check((1..=BOX_MAX).contains(&channels), || {
+        format!("{channels} channels of a pixel are not within 1 and {BOX_MAX}")
+    })?;
+    check((1..=PIXELS_MAX).contains(&pixels), || {
+        format!("{pixels} pixels are not within 1 and {PIXELS_MAX}")
+    })?;
+    let spatial = rank - 2;
+    let corners = [("lower", lower_corner), ("upper", upper_corner)];
+    let bits = CORNER_BITS[spatial - 1];
+    for (name, corner) in corners {
+        let count = corner.len();
+        check(count == spatial, || format!("{count} positions of a corner for rank {rank}"))?;
+        let reach = 1 << (bits - 1);
+        let outside = corner.iter().find(|position| !(-reach..reach).contains(*position));
+        check(outside.is_none(), || {
+            let position = outside.unwrap_or(&0);
+            format!("{position} of the {name} corner is not of {bits} bits, for rank {rank}")
+        })?;
+    }
+    for axis in 0..spatial {
+        let (first, dim) = (i64::from(lower_corner[axis]), dims[axis + 1] as i64);
+        let last = dim - 1 + i64::from(upper_corner[axis]);
+        check(first <= last, || {
+            format!("the bounding box from {first} to {last} of dimension {} is empty", axis + 1)
+        })?;
+    }
+    Ok(box_dims)
+}
+
+/// Bits of a corner's positions with one, two and three spatial dimensions.
+const CORNER_BITS: [u32; SPATIAL_MAX] = [16, 8, 5];
+
+/// Bits of a copy's offset with one, two and three spatial dimensions.
+pub(crate) const OFFSET_BITS: [u32; SPATIAL_MAX] = [16, 8, 5];
+
+fn check_tensor(tiled: &Tiled<'_>) -> Result<()> {
     let Tiled { data_type, address, dims, strides, box_dims, element_strides, .. } = *tiled;
     if tiled.interleave != Interleave::None {
         let text = "failed to encode a tensor map: an interleaved layout is not supported";
@@ -343,11 +490,6 @@ fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
             format!("stride {axis} of {stride} bytes is not a multiple of 16 below 1099511627776")
         })?;
     }
-    for (axis, &boxed) in box_dims.iter().enumerate() {
-        check((1..=BOX_MAX).contains(&boxed), || {
-            format!("box dimension {axis} of {boxed} elements is not within 1 and {BOX_MAX}")
-        })?;
-    }
     for (axis, &step) in element_strides.iter().enumerate().skip(1) {
         check((1..=STEP_MAX).contains(&step), || {
             format!("step {step} of dimension {axis} is not within 1 and {STEP_MAX}")
@@ -364,138 +506,4 @@ fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
     check(tiled.fill == OutOfBoundsFill::Zero || data_type.floating(), || {
         "a NaN fill of an integer type".to_string()
     })
-}
-
-/// A decoded tensor map with the coordinates of a box.
-#[derive(Debug, Clone)]
-pub(crate) struct Tile {
-    pub element_bytes: u64,
-    pub element: Type,
-    pub rank: usize,
-    pub swizzle: Swizzle,
-    /// Bytes of an out-of-bounds element.
-    pub fill: [u8; 8],
-    address: u64,
-    dims: [i64; RANK_MAX],
-    strides: [u64; RANK_MAX],
-    /// Elements traversed along each dimension, and their strides.
-    counts: [u64; RANK_MAX],
-    steps: [i64; RANK_MAX],
-    pub start: [i64; RANK_MAX],
-    /// The rows of a matrix, if they do not follow each other.
-    gathered: Option<[i64; 4]>,
-}
-
-/// The in-bounds part of a row of a box.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TileRow {
-    /// Offset of the row in the box, in bytes.
-    pub at: u64,
-    /// Bytes of the row before the tensor, and inside it.
-    pub before: u64,
-    pub inside: u64,
-    /// Global address of the in-bounds part.
-    pub address: u64,
-}
-
-impl Tile {
-    /// Decodes a tensor map; `None` if the bytes are not one.
-    pub fn decode(bytes: &[u8; 128]) -> Option<Tile> {
-        let rest = bytes.strip_prefix(&MARK)?;
-        let &[code, rank, swizzle, nan, ..] = rest else { return None };
-        let (ty, element_bytes) = *TYPES.get(usize::from(code))?;
-        let swizzles = [Swizzle::None, Swizzle::B32, Swizzle::B64, Swizzle::B128];
-        let wide = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let mut tile = Tile {
-            element_bytes: element_bytes.into(),
-            element: ty.element(),
-            rank: rank.into(),
-            swizzle: *swizzles.get(usize::from(swizzle))?,
-            fill: [0; 8],
-            address: wide(8),
-            dims: [1; RANK_MAX],
-            strides: [0; RANK_MAX],
-            counts: [1; RANK_MAX],
-            steps: [1; RANK_MAX],
-            start: [0; RANK_MAX],
-            gathered: None,
-        };
-        if !(1..=RANK_MAX).contains(&tile.rank) {
-            return None;
-        }
-        for axis in 0..tile.rank {
-            let at = 16 + 19 * axis;
-            tile.dims[axis] = wide(at) as i64;
-            tile.strides[axis] = wide(at + 8);
-            let boxed = u32::from(u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]));
-            let step = u32::from(bytes[at + 18]);
-            if !(1..=BOX_MAX).contains(&boxed) || !(1..=STEP_MAX).contains(&step) {
-                return None;
-            }
-            tile.steps[axis] = step.into();
-            tile.counts[axis] = boxed.div_ceil(step).into();
-        }
-        let (inner, row) = (tile.row_bytes(), tile.swizzle.row_bytes().unwrap_or(u64::MAX));
-        if !inner.is_multiple_of(16) || inner > row {
-            return None;
-        }
-        if nan != 0 {
-            tile.fill = match ty {
-                TensorType::F16 | TensorType::Bf16 => {
-                    [0xff, 0x7f, 0xff, 0x7f, 0xff, 0x7f, 0xff, 0x7f]
-                }
-                TensorType::F32 => [0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f],
-                _ => f64::NAN.to_le_bytes(),
-            };
-        }
-        Some(tile)
-    }
-
-    /// Takes four rows from a column on; whether the box has one row.
-    pub fn take_rows(&mut self, column: i64, rows: [i64; 4]) -> bool {
-        let single = self.counts[1] == 1;
-        self.start = [column, 0, 0, 0, 0];
-        self.counts[1] = rows.len() as u64;
-        self.gathered = Some(rows);
-        single
-    }
-
-    /// Size of the box in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.counts.iter().product::<u64>() * self.element_bytes
-    }
-
-    /// Size of a row of the box in bytes.
-    pub fn row_bytes(&self) -> u64 {
-        self.counts[0] * self.element_bytes
-    }
-
-    /// Rows of the box, in order.
-    pub fn rows(&self) -> impl Iterator<Item = TileRow> + '_ {
-        let rows: u64 = self.counts[1..].iter().product();
-        (0..rows).map(|row| {
-            let (mut rest, mut address, mut inside) = (row, self.address, true);
-            for axis in 1..RANK_MAX {
-                let index = (rest % self.counts[axis]) as i64;
-                rest /= self.counts[axis];
-                let at = match (axis, self.gathered) {
-                    (1, Some(rows)) => rows[index as usize % rows.len()],
-                    _ => self.start[axis] + index * self.steps[axis],
-                };
-                inside &= (0..self.dims[axis]).contains(&at);
-                address = address.wrapping_add((at as u64).wrapping_mul(self.strides[axis]));
-            }
-            let (first, count) = (self.start[0], self.counts[0] as i64);
-            let before = (-first).clamp(0, count);
-            let end = (self.dims[0] - first).clamp(before, count);
-            let taken = if inside { (end - before) as u64 } else { 0 };
-            TileRow {
-                at: row * self.row_bytes(),
-                before: before as u64 * self.element_bytes,
-                inside: taken * self.element_bytes,
-                address: address
-                    .wrapping_add(((first + before) as u64).wrapping_mul(self.element_bytes)),
-            }
-        })
-    }
 }

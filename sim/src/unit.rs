@@ -162,17 +162,47 @@ pub(crate) enum BulkKind {
     GlobalToShared,
     SharedToShared,
     SharedToGlobal,
-    /// Reads destination, tensor map, as many coordinates; then mbarrier and multicast mask.
-    TileToShared {
-        coordinates: u8,
-        /// Whether they are a column and four rows of a matrix.
-        rows: bool,
-    },
+    /// Reads destination, tensor map, coordinates, offsets; then mbarrier and multicast mask.
+    TileToShared(TileMode),
     /// Reads source, tensor map, coordinates.
-    SharedToTile {
-        coordinates: u8,
-        rows: bool,
-    },
+    SharedToTile(TileMode),
+}
+
+/// What a tensor copy moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TileMode {
+    /// A box of a tensor of this rank.
+    Box { rank: u8 },
+    /// Four rows of a matrix.
+    Rows,
+    /// Pixels of images, with offsets if there are any.
+    Pixels { rank: u8, offsets: bool },
+}
+
+impl TileMode {
+    /// The rank of the tensor.
+    pub fn rank(self) -> usize {
+        match self {
+            TileMode::Box { rank } | TileMode::Pixels { rank, .. } => rank.into(),
+            TileMode::Rows => 2,
+        }
+    }
+
+    /// Coordinates; those of rows are a column and the rows.
+    pub fn coordinates(self) -> usize {
+        match self {
+            TileMode::Rows => 5,
+            mode => mode.rank(),
+        }
+    }
+
+    /// Offsets, one for each spatial dimension.
+    pub fn offsets(self) -> usize {
+        match self {
+            TileMode::Pixels { rank, offsets: true } => usize::from(rank) - 2,
+            _ => 0,
+        }
+    }
 }
 
 /// A matrix of `wmma` in registers.

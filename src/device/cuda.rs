@@ -16,7 +16,7 @@ use crate::device::health::{self, Health};
 use crate::device::occupancy::Occupancy;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Swizzle, TensorMap};
+use crate::kernel::{Im2col, Swizzle, TensorMap};
 use crate::target::{Arch, Target};
 
 /// Number of GPUs.
@@ -322,24 +322,52 @@ impl Driver for CudaDriver {
         if !(1..=5).contains(&rank) || map.box_dims.len() != rank || map.strides.len() + 1 != rank {
             return Err(Error::internal(format!("malformed tensor map: {map:?}")));
         }
+        let corners = |im2col: &Im2col| [im2col.lower_corner.len(), im2col.upper_corner.len()];
+        if map.im2col.as_ref().is_some_and(|im2col| rank < 3 || corners(im2col) != [rank - 2; 2]) {
+            return Err(Error::internal(format!("malformed tensor map: {map:?}")));
+        }
+        let address = ptr::without_provenance_mut(address as usize);
+        let (rank, steps) = (rank as u32, map.element_strides());
+        let interleave = sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
+        let promotion = sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+        let fill = sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
         let mut encoded = sys::CUtensorMap { opaque: [0; MAP_WORDS] };
         // SAFETY: each array has as many entries as the driver reads for this rank. The address is
         // only stored.
         let status = unsafe {
-            sys::cuTensorMapEncodeTiled(
-                &mut encoded,
-                data_type,
-                rank as u32,
-                ptr::without_provenance_mut(address as usize),
-                map.dims.as_ptr(),
-                map.strides.as_ptr(),
-                map.box_dims.as_ptr(),
-                [1; 5].as_ptr(),
-                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                swizzle,
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            )
+            match &map.im2col {
+                None => sys::cuTensorMapEncodeTiled(
+                    &mut encoded,
+                    data_type,
+                    rank,
+                    address,
+                    map.dims.as_ptr(),
+                    map.strides.as_ptr(),
+                    map.box_dims.as_ptr(),
+                    steps.as_ptr(),
+                    interleave,
+                    swizzle,
+                    promotion,
+                    fill,
+                ),
+                Some(im2col) => sys::cuTensorMapEncodeIm2col(
+                    &mut encoded,
+                    data_type,
+                    rank,
+                    address,
+                    map.dims.as_ptr(),
+                    map.strides.as_ptr(),
+                    im2col.lower_corner.as_ptr(),
+                    im2col.upper_corner.as_ptr(),
+                    map.box_dims[0],
+                    map.box_dims[1],
+                    steps.as_ptr(),
+                    interleave,
+                    swizzle,
+                    promotion,
+                    fill,
+                ),
+            }
         };
         status.result().map_err(|error| call.failed(error))?;
         Ok(encoded.opaque)

@@ -136,35 +136,55 @@ impl Driver for SimDriver {
     }
 
     fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {
-        let tiled = Tiled {
-            data_type: match map.dtype {
-                DType::F64 => TensorType::F64,
-                DType::F32 => TensorType::F32,
-                DType::F16 => TensorType::F16,
-                DType::Bf16 => TensorType::Bf16,
-                DType::I64 => TensorType::S64,
-                DType::I32 => TensorType::S32,
-                DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => {
-                    TensorType::U8
-                }
-            },
-            address,
-            dims: &map.dims,
-            strides: &map.strides,
-            box_dims: &map.box_dims,
-            element_strides: &[1; 5][..map.dims.len().min(5)],
-            interleave: Interleave::None,
-            swizzle: match map.swizzle {
-                Swizzle::None => kiln_sim::Swizzle::None,
-                Swizzle::B32 => kiln_sim::Swizzle::B32,
-                Swizzle::B64 => kiln_sim::Swizzle::B64,
-                Swizzle::B128 => kiln_sim::Swizzle::B128,
-            },
-            l2_promotion: L2Promotion::B256,
-            fill: OutOfBoundsFill::Zero,
+        let data_type = match map.dtype {
+            DType::F64 => TensorType::F64,
+            DType::F32 => TensorType::F32,
+            DType::F16 => TensorType::F16,
+            DType::Bf16 => TensorType::Bf16,
+            DType::I64 => TensorType::S64,
+            DType::I32 => TensorType::S32,
+            DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => TensorType::U8,
         };
-        let encoded = kiln_sim::TensorMap::encode_tiled(&tiled).map_err(failed("encode"))?;
-        Ok(encoded.words())
+        let swizzle = match map.swizzle {
+            Swizzle::None => kiln_sim::Swizzle::None,
+            Swizzle::B32 => kiln_sim::Swizzle::B32,
+            Swizzle::B64 => kiln_sim::Swizzle::B64,
+            Swizzle::B128 => kiln_sim::Swizzle::B128,
+        };
+        let TensorMap { dims, strides, box_dims, .. } = map;
+        let element_strides = &map.element_strides();
+        let (interleave, l2_promotion) = (Interleave::None, L2Promotion::B256);
+        let fill = OutOfBoundsFill::Zero;
+        let encoded = match &map.im2col {
+            None => kiln_sim::TensorMap::encode_tiled(&Tiled {
+                data_type,
+                address,
+                dims,
+                strides,
+                box_dims,
+                element_strides,
+                interleave,
+                swizzle,
+                l2_promotion,
+                fill,
+            }),
+            Some(im2col) => kiln_sim::TensorMap::encode_im2col(&kiln_sim::Im2col {
+                data_type,
+                address,
+                dims,
+                strides,
+                lower_corner: &im2col.lower_corner,
+                upper_corner: &im2col.upper_corner,
+                channels: box_dims[0],
+                pixels: box_dims[1],
+                element_strides,
+                interleave,
+                swizzle,
+                l2_promotion,
+                fill,
+            }),
+        };
+        Ok(encoded.map_err(failed("encode"))?.words())
     }
 
     fn load(

@@ -1,8 +1,9 @@
 //! A tensor as TMA copies it: the dimensions of its tensor map, and the rules they obey (CUDA
-//! driver API, `cuTensorMapEncodeTiled`).
+//! driver API, `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`).
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Swizzle, TensorMap};
+use crate::kernel::{Im2col, Swizzle, TensorMap};
 use crate::tensor::TensorDesc;
 
 /// Dimensions of a tensor map, at most.
@@ -26,6 +27,29 @@ pub(super) struct TmaTensor {
 
 /// A dimension: its extent and stride, in elements.
 pub(super) type Dimension = (i64, i64);
+
+/// A spatial dimension of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PixelDimension {
+    /// The position of the first pixel.
+    pub(super) first: i64,
+    /// Pixels, and the step from one to the next.
+    pub(super) count: i64,
+    pub(super) step: i64,
+    /// The largest offset.
+    pub(super) offset_max: i64,
+}
+
+/// Steps of pixels are at most this.
+const STEP_MAX: i64 = 8;
+
+/// Bits of the corners of the bounding box, and of offsets, by spatial dimensions.
+const PIXEL_BITS: [u32; 3] = [16, 8, 5];
+
+/// Elements of a line of 128 bytes.
+pub(super) fn line_elements(dtype: DType) -> i64 {
+    LINE_BYTES / dtype.bytes() as i64
+}
 
 impl TmaTensor {
     /// The tensor at a canonical position: the dimensions of its matrices, the packed one first,
@@ -81,8 +105,51 @@ impl TmaTensor {
             strides: strides.iter().map(|bytes| *bytes as u64).collect(),
             box_dims: Vec::new(),
             swizzle: Swizzle::B128,
+            im2col: None,
         };
         Ok(TmaTensor { map })
+    }
+
+    /// The tensor in im2col mode: channels, these spatial dimensions, images; `name` in refusals.
+    ///
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    pub(super) fn pixels(self, name: &str, spatial: &[PixelDimension]) -> Result<TmaTensor> {
+        let refuse = |rule: String| Err(Error::not_supported(rule));
+        let bits = PIXEL_BITS[spatial.len().clamp(1, PIXEL_BITS.len()) - 1];
+        let mut im2col =
+            Im2col { lower_corner: Vec::new(), upper_corner: Vec::new(), steps: Vec::new() };
+        for (dimension, extent) in spatial.iter().zip(&self.map.dims[1..]) {
+            let PixelDimension { first, count, step, offset_max } = *dimension;
+            if !(1..=STEP_MAX).contains(&step) {
+                return refuse(format!(
+                    "pixels of `{name}` are {step} apart, those of a TMA copy 1 to {STEP_MAX}"
+                ));
+            }
+            if offset_max >= 1 << bits {
+                return refuse(format!(
+                    "taps of `{name}` reach over {offset_max} elements, a TMA copy has {bits} bits"
+                ));
+            }
+            let last = first.saturating_add(step.saturating_mul(count - 1));
+            let corners = [first, last.saturating_sub(*extent as i64 - 1)];
+            let reach = 1 << (bits - 1);
+            if let Some(corner) = corners.iter().find(|corner| !(-reach..reach).contains(*corner)) {
+                return refuse(format!(
+                    "pixels of `{name}` end {corner} elements from its own, a TMA copy has {bits} \
+                     bits"
+                ));
+            }
+            im2col.lower_corner.push(corners[0] as i32);
+            im2col.upper_corner.push(corners[1] as i32);
+            im2col.steps.push(step as u32);
+        }
+        Ok(TmaTensor { map: TensorMap { im2col: Some(im2col), ..self.map } })
+    }
+
+    /// Whether copies are in im2col mode.
+    pub(super) fn is_im2col(&self) -> bool {
+        self.map.im2col.is_some()
     }
 
     /// Dimensions of the map.
@@ -92,8 +159,7 @@ impl TmaTensor {
 
     /// The map for boxes of this many lines of 128 bytes, swizzled.
     pub(super) fn map(&self, lines: i64) -> TensorMap {
-        let elements = LINE_BYTES / self.map.dtype.bytes() as i64;
-        self.boxes([elements, lines], Swizzle::B128)
+        self.boxes([line_elements(self.map.dtype), lines], Swizzle::B128)
     }
 
     /// The map for boxes of this many bytes, multiples of 16, and lines, not swizzled.

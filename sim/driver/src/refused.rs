@@ -104,7 +104,7 @@ refused! {
     cuStreamUpdateCaptureDependencies_v2, cuStreamWaitValue32, cuStreamWaitValue32_v2,
     cuStreamWaitValue64, cuStreamWaitValue64_v2, cuStreamWriteValue32, cuStreamWriteValue32_v2,
     cuStreamWriteValue64, cuStreamWriteValue64_v2, cuSurfObjectCreate, cuSurfObjectDestroy,
-    cuSurfObjectGetResourceDesc, cuSurfRefGetArray, cuSurfRefSetArray, cuTensorMapEncodeIm2col,
+    cuSurfObjectGetResourceDesc, cuSurfRefGetArray, cuSurfRefSetArray,
     cuTensorMapEncodeIm2colWide, cuTensorMapReplaceAddress, cuTexObjectCreate, cuTexObjectDestroy,
     cuTexObjectGetResourceDesc, cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc,
     cuTexRefCreate, cuTexRefDestroy, cuTexRefGetAddressMode, cuTexRefGetAddress_v2,

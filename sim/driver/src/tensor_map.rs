@@ -3,10 +3,12 @@
 use std::ffi::c_uint;
 
 use cudarc::driver::sys::cudaError_enum::*;
-use kiln_sim::{Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled};
+use kiln_sim::{
+    Error, Im2col, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
+};
 
 use crate::machine::driver;
-use crate::outcome::explain;
+use crate::outcome::{Outcome, explain};
 use crate::pointer::{Host, In};
 
 driver! {
@@ -24,7 +26,93 @@ driver! {
         l2_promotion: c_uint,
         fill: c_uint,
     ) {
-        // In the order of `cuda.h`.
+        let options = Options::of(data_type, interleave, swizzle, l2_promotion, fill)?;
+        if !(1..=5).contains(&rank) || !map.address().is_multiple_of(64) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let rank = rank as usize;
+        let Options { data_type, interleave, swizzle, l2_promotion, fill } = options;
+        let tiled = Tiled {
+            data_type,
+            address,
+            dims: &dims.all(rank)?,
+            strides: &strides.all(rank - 1)?,
+            box_dims: &box_dims.all(rank)?,
+            element_strides: &element_strides.all(rank)?,
+            interleave,
+            swizzle,
+            l2_promotion,
+            fill,
+        };
+        encoded(map, TensorMap::encode_tiled(&tiled))
+    }
+
+    fn cuTensorMapEncodeIm2col(
+        map: Host,
+        data_type: c_uint,
+        rank: u32,
+        address: u64,
+        dims: In<u64>,
+        strides: In<u64>,
+        lower_corner: In<i32>,
+        upper_corner: In<i32>,
+        channels: u32,
+        pixels: u32,
+        element_strides: In<u32>,
+        interleave: c_uint,
+        swizzle: c_uint,
+        l2_promotion: c_uint,
+        fill: c_uint,
+    ) {
+        let options = Options::of(data_type, interleave, swizzle, l2_promotion, fill)?;
+        if !(3..=5).contains(&rank) || !map.address().is_multiple_of(64) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let rank = rank as usize;
+        let Options { data_type, interleave, swizzle, l2_promotion, fill } = options;
+        let im2col = Im2col {
+            data_type,
+            address,
+            dims: &dims.all(rank)?,
+            strides: &strides.all(rank - 1)?,
+            lower_corner: &lower_corner.all(rank - 2)?,
+            upper_corner: &upper_corner.all(rank - 2)?,
+            channels,
+            pixels,
+            element_strides: &element_strides.all(rank)?,
+            interleave,
+            swizzle,
+            l2_promotion,
+            fill,
+        };
+        encoded(map, TensorMap::encode_im2col(&im2col))
+    }
+}
+
+/// Writes a tensor map to where the caller wants it.
+fn encoded(to: Host, map: Result<TensorMap, Error>) -> Outcome {
+    let map = map.map_err(|error| explain(CUDA_ERROR_INVALID_VALUE, &error))?;
+    to.write(&map.words().map(u64::to_le_bytes).concat())
+}
+
+/// What maps of both modes have.
+struct Options {
+    data_type: TensorType,
+    interleave: Interleave,
+    swizzle: Swizzle,
+    l2_promotion: L2Promotion,
+    fill: OutOfBoundsFill,
+}
+
+impl Options {
+    /// The options that numbers of `cuda.h` name.
+    fn of(
+        data_type: c_uint,
+        interleave: c_uint,
+        swizzle: c_uint,
+        l2_promotion: c_uint,
+        fill: c_uint,
+    ) -> Outcome<Options> {
         use TensorType::*;
         let types = [U8, U16, U32, S32, U64, S64, F16, F32, F64, Bf16];
         let interleaves = [Interleave::None, Interleave::B16, Interleave::B32];
@@ -39,34 +127,11 @@ driver! {
             promotions.get(l2_promotion as usize),
             fills.get(fill as usize),
         );
-        let (
-            Some(&data_type),
-            Some(&interleave),
-            Some(&swizzle),
-            Some(&l2_promotion),
-            Some(&fill),
-        ) = known
+        let (Some(&data_type), Some(&interleave), Some(&swizzle), Some(&l2_promotion), Some(&fill)) =
+            known
         else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
-        if !(1..=5).contains(&rank) || !map.address().is_multiple_of(64) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let rank = rank as usize;
-        let tiled = Tiled {
-            data_type,
-            address,
-            dims: &dims.all(rank)?,
-            strides: &strides.all(rank - 1)?,
-            box_dims: &box_dims.all(rank)?,
-            element_strides: &element_strides.all(rank)?,
-            interleave,
-            swizzle,
-            l2_promotion,
-            fill,
-        };
-        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
-        let words = TensorMap::encode_tiled(&tiled).map_err(invalid)?.words();
-        map.write(&words.map(u64::to_le_bytes).concat())
+        Ok(Options { data_type, interleave, swizzle, l2_promotion, fill })
     }
 }

@@ -9,22 +9,34 @@ use crate::draft::Source;
 use crate::error::Result;
 use crate::op::Kind;
 use crate::types::Type;
-use crate::unit::{BulkCopy, BulkKind, StoreAsync, Unit};
-
-/// Rows that are gathered or scattered.
-const ROWS: u8 = 4;
+use crate::unit::{BulkCopy, BulkKind, StoreAsync, TileMode, Unit};
 
 /// Modifiers of a TMA copy.
 struct Request {
-    /// Rank of a tensor copy.
-    tensor: Option<u8>,
+    /// Mode of a tensor copy.
+    tensor: Option<TileMode>,
     barrier: bool,
     multicast: bool,
     hinted: bool,
     reduce: Option<(Modify, Type)>,
-    /// Whether rows of a matrix are gathered, or scattered.
-    gathers: bool,
-    scatters: bool,
+}
+
+/// Parses the rank and the mode of a tensor copy.
+fn tile_mode(m: &mut Modifiers<'_>) -> Result<TileMode> {
+    let loads = !m.has("bulk_group");
+    let dimensions = |text: &str| text.strip_suffix('d')?.parse().ok();
+    let rank: Option<u8> = m.take_map(dimensions).filter(|rank| (1..=5).contains(rank));
+    let rows = m.take(if loads { "tile::gather4" } else { "tile::scatter4" });
+    let pixels = m.take(if loads { "im2col" } else { "im2col_no_offs" });
+    match rank {
+        Some(2) if rows => Ok(TileMode::Rows),
+        Some(rank @ 3..) if pixels => Ok(TileMode::Pixels { rank, offsets: loads }),
+        Some(rank) if !rows && !pixels => {
+            m.take("tile");
+            Ok(TileMode::Box { rank })
+        }
+        _ => Err(m.error("is not a supported form")),
+    }
 }
 
 impl Decoder<'_> {
@@ -39,24 +51,11 @@ impl Decoder<'_> {
             self.emit(Kind::Unit(Unit::BulkWait { reads }), Vec::new(), Vec::new(), left);
             return Ok(());
         }
-        let mut tensor = None;
-        if m.take("tensor") {
-            let dimensions = |text: &str| text.strip_suffix('d')?.parse().ok();
-            tensor = m.take_map(dimensions).filter(|rank| (1..=5).contains(rank));
-            m.take("tile");
-            if tensor.is_none() {
-                return Err(m.error("is not a supported form"));
-            }
-        }
-        let (gathers, scatters) = (m.take("tile::gather4"), m.take("tile::scatter4"));
-        if (gathers || scatters) && tensor != Some(2) {
-            return Err(m.error("is not a supported form"));
-        }
+        let tensor = if m.take("tensor") { Some(tile_mode(m)?) } else { None };
         if m.take("prefetch") {
             return self.bulk_prefetch(i, m, tensor);
         }
-        let mut request = self.bulk_request(i, m, tensor)?;
-        (request.gathers, request.scatters) = (gathers, scatters);
+        let request = self.bulk_request(i, m, tensor)?;
         self.bulk_copy(i, m, &request)
     }
 
@@ -65,21 +64,24 @@ impl Decoder<'_> {
         &mut self,
         i: &Instruction,
         m: &mut Modifiers<'_>,
-        tensor: Option<u8>,
+        tensor: Option<TileMode>,
     ) -> Result<()> {
         if !m.take("L2") || !m.take("global") {
             return Err(m.error("is not a supported form"));
         }
-        m.take("tile");
         let hinted = usize::from(m.take("L2::cache_hint"));
-        self.count(i, m, if tensor.is_some() { 1 } else { 2 } + hinted)
+        let plain = match tensor {
+            Some(mode) => 1 + usize::from(mode.offsets() > 0),
+            None => 2,
+        };
+        self.count(i, m, plain + hinted)
     }
 
     fn bulk_request(
         &mut self,
         i: &Instruction,
         m: &mut Modifiers<'_>,
-        tensor: Option<u8>,
+        tensor: Option<TileMode>,
     ) -> Result<Request> {
         let barrier = m.take("mbarrier::complete_tx::bytes");
         let group = m.take("bulk_group");
@@ -90,15 +92,14 @@ impl Decoder<'_> {
         if barrier == group {
             return Err(m.error("lacks its completion"));
         }
-        let (gathers, scatters) = (false, false);
-        Ok(Request { tensor, barrier, multicast, hinted, reduce, gathers, scatters })
+        Ok(Request { tensor, barrier, multicast, hinted, reduce })
     }
 
     /// Parses the operation of a reduction; the element type of a tensor is that of its map.
     fn bulk_reduction(
         &mut self,
         m: &mut Modifiers<'_>,
-        tensor: Option<u8>,
+        tensor: Option<TileMode>,
     ) -> Result<(Modify, Type)> {
         m.take("noftz");
         let chosen = m.take_map(modify);
@@ -120,16 +121,12 @@ impl Decoder<'_> {
             (false, true, None, true) if r.reduce.is_none() => BulkKind::GlobalToShared,
             (false, false, None, true) if !r.multicast => BulkKind::SharedToShared,
             (true, false, None, false) => BulkKind::SharedToGlobal,
-            (false, true, Some(rank), true) if r.reduce.is_none() && !r.scatters => {
-                let coordinates = if r.gathers { ROWS + 1 } else { rank };
-                BulkKind::TileToShared { coordinates, rows: r.gathers }
-            }
-            (true, false, Some(rank), false) if !r.gathers => {
-                if r.scatters && r.reduce.is_some() {
+            (false, true, Some(mode), true) if r.reduce.is_none() => BulkKind::TileToShared(mode),
+            (true, false, Some(mode), false) => {
+                if mode == TileMode::Rows && r.reduce.is_some() {
                     return Err(m.error("is not a supported form"));
                 }
-                let coordinates = if r.scatters { ROWS + 1 } else { rank };
-                BulkKind::SharedToTile { coordinates, rows: r.scatters }
+                BulkKind::SharedToTile(mode)
             }
             _ => return Err(m.error("is not a supported form")),
         };
@@ -138,17 +135,23 @@ impl Decoder<'_> {
             operands.pop();
         }
         let extra = usize::from(r.barrier) + usize::from(r.multicast);
+        let offsets = r.tensor.map_or(0, TileMode::offsets);
         let plain = if r.tensor.is_some() { 2 } else { 3 };
+        let extra = extra + usize::from(offsets > 0);
         if operands.len() != plain + extra {
             let found = operands.len();
             return Err(m.error(&format!("has {found} operands instead of {}", plain + extra)));
         }
         let mut reads = match kind {
-            BulkKind::TileToShared { coordinates, .. } => {
-                self.tile_operands(m, operands[0], operands[1], coordinates)?
+            BulkKind::TileToShared(mode) => {
+                let mut reads = self.tile_operands(m, operands[0], operands[1], mode)?;
+                if offsets > 0 {
+                    reads.extend(self.offsets(m, operands.remove(plain + 1), offsets)?);
+                }
+                reads
             }
-            BulkKind::SharedToTile { coordinates, .. } => {
-                self.tile_operands(m, operands[1], operands[0], coordinates)?
+            BulkKind::SharedToTile(mode) => {
+                self.tile_operands(m, operands[1], operands[0], mode)?
             }
             _ => {
                 let windows = [to, from].map(|space| match space {
@@ -179,14 +182,14 @@ impl Decoder<'_> {
         m: &Modifiers<'_>,
         shared: &Operand,
         tile: &Operand,
-        rank: u8,
+        mode: TileMode,
     ) -> Result<Vec<Source>> {
         let Operand::Address { base, offset, rest } = tile else {
             return self.invalid("expected a tensor map and coordinates in brackets");
         };
         let coordinates = match &rest[..] {
-            [Operand::Vector(items)] if items.len() == usize::from(rank) => items,
-            _ => return Err(m.error(&format!("has no {rank} coordinates"))),
+            [Operand::Vector(items)] if items.len() == mode.coordinates() => items,
+            _ => return Err(m.error(&format!("has no {} coordinates", mode.coordinates()))),
         };
         let map = Operand::Address { base: base.clone(), offset: *offset, rest: Vec::new() };
         let mut reads = vec![
@@ -197,6 +200,21 @@ impl Decoder<'_> {
             reads.push(self.source(coordinate, Type::S32)?);
         }
         Ok(reads)
+    }
+
+    /// Decodes the offsets of a copy of pixels.
+    fn offsets(
+        &mut self,
+        m: &Modifiers<'_>,
+        operand: &Operand,
+        count: usize,
+    ) -> Result<Vec<Source>> {
+        match operand {
+            Operand::Vector(items) if items.len() == count => {
+                items.iter().map(|offset| self.source(offset, Type::B16)).collect()
+            }
+            _ => Err(m.error(&format!("has no {count} offsets"))),
+        }
     }
 
     pub(super) fn store_async(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {

@@ -14,9 +14,10 @@ use crate::mbarrier::BarrierAddress;
 use crate::memory::{Allocation, GLOBAL_BASE};
 use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
-use crate::tensor_map::{Swizzle, Tile};
+use crate::tensor_map::Swizzle;
+use crate::tile::Tile;
 use crate::types::Type;
-use crate::unit::{BulkCopy, BulkKind, StoreAsync};
+use crate::unit::{BulkCopy, BulkKind, StoreAsync, TileMode};
 use crate::warp::Warp;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -106,13 +107,17 @@ pub(super) fn issue(
     let slots = cx.list(op);
     for lane in lanes_of(active) {
         let ((to, from), bytes, next) = match copy.kind {
-            BulkKind::TileToShared { coordinates, rows }
-            | BulkKind::SharedToTile { coordinates, rows } => {
-                let load = matches!(copy.kind, BulkKind::TileToShared { .. });
-                let count = usize::from(coordinates);
-                let (tile, shared, bytes) = tile_ends(warp, block, cx, slots, (lane, count, rows))?;
-                let ends = if load { (shared, tile) } else { (tile, shared) };
-                (ends, bytes, 2 + count)
+            BulkKind::TileToShared(mode) => {
+                let (tile, shared, bytes) = tile_ends(warp, block, cx, slots, (lane, mode))?;
+                let next = 2 + mode.coordinates() + mode.offsets();
+                ((shared, End::Tile(Box::new(tile))), bytes, next)
+            }
+            BulkKind::SharedToTile(mode) => {
+                let (tile, shared, bytes) = tile_ends(warp, block, cx, slots, (lane, mode))?;
+                if tile.leaves() {
+                    return misuse(lane, "a store of pixels whose bounding box leaves the tensor");
+                }
+                ((End::Tile(Box::new(tile)), shared), bytes, 2 + mode.coordinates())
             }
             kind => {
                 let (ends, bytes) = plain_ends(warp, block, cx, slots, (lane, kind))?;
@@ -178,30 +183,32 @@ fn tile_ends(
     block: &BlockState,
     cx: &Context<'_>,
     slots: &[Slot],
-    (lane, count, rows): (usize, usize, bool),
-) -> Result<(End, End, u64), Failure> {
+    (lane, mode): (usize, TileMode),
+) -> Result<(Tile, End, u64), Failure> {
     let operands = Operands { warp, cx, slots, lane };
     let (address, map) = (operands.wide(0), operands.wide(1));
     let mut start = [0; 5];
-    for (axis, start) in start.iter_mut().enumerate().take(count) {
+    for (axis, start) in start.iter_mut().enumerate().take(mode.coordinates()) {
         *start = i64::from(operands.word(2 + axis) as i32);
     }
+    let mut offsets = [0; 3];
+    for (axis, offset) in offsets.iter_mut().enumerate().take(mode.offsets()) {
+        *offset = i64::from(operands.word(2 + mode.coordinates() + axis) as u16);
+    }
     let mut tile = tensor_map(warp, block, cx, lane, map)?;
-    let (found, rank) = (tile.rank, if rows { 2 } else { count });
+    let (found, rank) = (tile.rank, mode.rank());
     if found != rank {
         return misuse(lane, format!("a tensor map of rank {found}, not {rank}"));
     }
-    match start {
-        [column, first, second, third, fourth] if rows => {
-            if !tile.take_rows(column, [first, second, third, fourth]) {
-                return misuse(lane, "rows of a tensor map whose box has more than one row");
-            }
-        }
-        _ => tile.start = start,
-    }
+    let taken = match mode {
+        TileMode::Box { .. } => tile.take_box(start),
+        TileMode::Rows => tile.take_rows(start),
+        TileMode::Pixels { .. } => tile.take_pixels(start, offsets),
+    };
+    taken.or_else(|why| misuse(lane, why))?;
     let bytes = tile.bytes();
     let at = shared_end(warp, block, cx, lane, address, (bytes, TILE_ALIGN))?;
-    Ok((End::Tile(Box::new(tile)), End::Shared(at.0, at.1), bytes))
+    Ok((tile, End::Shared(at.0, at.1), bytes))
 }
 
 /// Source, destination and size of a lane's non-tensor copy.

@@ -29,6 +29,7 @@ mod matrix;
 mod misuse;
 mod mutations;
 mod noncoherent;
+mod pixels;
 mod pointwise;
 mod products;
 mod properties;

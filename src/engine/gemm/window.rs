@@ -10,11 +10,11 @@ use crate::engine::dimensions::coordinates;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Window {
     /// Extents of the coordinates of a row, the innermost last.
-    rows: Vec<i64>,
+    pub(super) rows: Vec<i64>,
     /// Extents of the coordinates of an element of K, the innermost last.
-    ks: Vec<i64>,
+    pub(super) ks: Vec<i64>,
     /// Where each dimension of the tensor is met.
-    dims: Vec<Reach>,
+    pub(super) dims: Vec<Reach>,
 }
 
 /// A dimension of a tensor that one coordinate counts alone.
@@ -62,6 +62,19 @@ impl Reach {
     pub(super) fn counted(along: Along, extent: i64) -> Reach {
         Reach { terms: vec![(along, 1)], origin: 0, extent }
     }
+
+    /// The coordinate that counts the dimension alone.
+    pub(super) fn counted_by(&self) -> Option<Along> {
+        match self.terms[..] {
+            [(along, 1)] if self.origin == 0 => Some(along),
+            _ => None,
+        }
+    }
+
+    /// Whether the position is 0 always.
+    pub(super) fn is_origin(&self) -> bool {
+        self.terms.is_empty() && self.origin == 0
+    }
 }
 
 impl Window {
@@ -82,7 +95,7 @@ impl Window {
         volume(&self.ks)
     }
 
-    fn extent(&self, along: Along) -> i64 {
+    pub(super) fn extent(&self, along: Along) -> i64 {
         match along {
             Along::Row(at) => self.rows[at],
             Along::K(at) => self.ks[at],
@@ -107,8 +120,7 @@ impl Window {
 
     /// The dimension that a coordinate counts alone.
     fn counts(&self, along: Along) -> Option<Counted> {
-        let counts = |reach: &Reach| reach.terms[..] == [(along, 1)] && reach.origin == 0;
-        let axis = self.dims.iter().position(counts)?;
+        let axis = self.dims.iter().position(|reach| reach.counted_by() == Some(along))?;
         Some(Counted { axis, extent: self.extent(along) })
     }
 
@@ -120,8 +132,8 @@ impl Window {
             moving.map(|at| self.counts(along(at))).collect::<Option<Vec<_>>>()
         };
         let [rows, ks] = [of(&self.rows, Along::Row)?, of(&self.ks, Along::K)?];
-        let plain = |reach: &&Reach| !reach.terms.is_empty() || reach.origin != 0;
-        (rows.len() + ks.len() == self.dims.iter().filter(plain).count()).then_some([rows, ks])
+        let moving = self.dims.iter().filter(|reach| !reach.is_origin());
+        (rows.len() + ks.len() == moving.count()).then_some([rows, ks])
     }
 
     /// The dimensions that the innermost coordinates of rows and of K count, where they do so

@@ -15,7 +15,8 @@ use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::gemm::wgmma::tma::TmaOperand;
 use crate::engine::header::KernelNames;
 use crate::engine::instruction::WgmmaParameters;
-use crate::engine::signature::{arguments, ctype};
+use crate::engine::signature::{Indent, Width, arguments, ctype, list};
+use crate::engine::tma::{TmaTensor, line_elements};
 use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering, TensorMap};
 use crate::target::Arch;
 
@@ -34,8 +35,9 @@ struct Parameters {
     adds_partials: bool,
     epilogue: EpilogueParameters,
     operands: [OperandParameters; 2],
-    /// Ranks of tensors that TMA loads, and stores.
+    /// Ranks of tensors that TMA loads, in boxes and in pixels, and stores.
     loaded_ranks: BTreeSet<usize>,
+    pixel_ranks: BTreeSet<usize>,
     stored_ranks: BTreeSet<usize>,
     products: [WgmmaParameters; 1],
     cta_m: i64,
@@ -68,8 +70,21 @@ struct OperandParameters {
     shares: i64,
     /// Whether the tiles of two Bs are one behind the other.
     dual: bool,
-    /// Batch coordinates.
-    batch: String,
+    constants: Vec<Constant>,
+    is_im2col: bool,
+    /// Whether `arguments` name the row of an atom.
+    is_placed: bool,
+    /// The row where the last atom starts, if rows beyond it would be those of no tap.
+    last_row: Option<i64>,
+    /// Where a copy starts.
+    arguments: String,
+}
+
+/// A constant of an operand.
+#[derive(Serialize)]
+struct Constant {
+    name: String,
+    value: i64,
 }
 
 /// The kernels of a schedule.
@@ -135,7 +150,8 @@ fn parameters(
         adds_partials: false,
         epilogue,
         operands: operand_parameters(context, operands, schedule.cluster),
-        loaded_ranks: [&operands.a, &operands.b].map(|of| of.tensor.rank()).into(),
+        loaded_ranks: ranks(operands, false),
+        pixel_ranks: ranks(operands, true),
         stored_ranks: stored.map(|of| of.tensor.rank()).collect(),
         products: [operands.instruction(cta_n * problem.gemm_count()).parameters()],
         cta_m,
@@ -150,6 +166,12 @@ fn parameters(
         warp_n: tile.warp_n(problem),
         shared_bytes: schedule.shared_bytes,
     }
+}
+
+/// Ranks of the operands that are copied in im2col mode, or in boxes.
+fn ranks(operands: &WgmmaOperands, im2col: bool) -> BTreeSet<usize> {
+    let all = [&operands.a, &operands.b].into_iter().map(|of| &of.tensor);
+    all.filter(|tensor| tensor.is_im2col() == im2col).map(TmaTensor::rank).collect()
 }
 
 /// The tensor maps: A, B, the other B, outputs.
@@ -218,11 +240,27 @@ fn operand_parameters(
         k_major,
         shares,
         dual: name == "B" && operands.other.is_some(),
-        batch: of.batch_arguments(),
+        constants: constants(of),
+        is_im2col: of.tensor.is_im2col(),
+        is_placed: of.tiles.is_some(),
+        last_row: last_row(problem, of),
+        arguments: list(&of.arguments(k_major), Indent(12), Width(56)),
     };
     let [k_major_a, k_major_b] = operands.k_major;
     [
         operand("A", "CTA_M", &operands.a, k_major_a, 1),
         operand("B", "CTA_N", &operands.b, k_major_b, cluster),
     ]
+}
+
+fn constants(of: &TmaOperand) -> Vec<Constant> {
+    let constant = |(name, value): &(String, i64)| Constant { name: name.clone(), value: *value };
+    of.tiles.iter().flat_map(|tiles| &tiles.constants).map(constant).collect()
+}
+
+/// The first row of the last atom, where rows are those of taps.
+fn last_row(problem: &Problem<'_>, of: &TmaOperand) -> Option<i64> {
+    of.tiles.as_ref().filter(|tiles| tiles.rows_are_taps)?;
+    let operand = if problem.a.tensor == of.at { &problem.a } else { &problem.b };
+    Some(operand.extent - line_elements(problem.graph.tensors[of.at].dtype))
 }

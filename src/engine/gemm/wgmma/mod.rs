@@ -2,13 +2,15 @@
 //! loads operand tiles by TMA and consumer warpgroups multiply them with `wgmma`.
 //!
 //! Operands do not pass through registers, so they have no prologues, and their layouts must be
-//! legal for TMA (`tma`). The epilogue runs on the accumulators as in the other engines.
+//! legal for TMA (`tma`). Those of convolutions that are read through a window are copied as pixels
+//! (`window`). The epilogue runs on the accumulators as in the other engines.
 
 mod heuristic;
 mod kernel;
 mod operands;
 mod schedule;
 mod tma;
+mod window;
 
 use kiln_sass::TileOrder;
 
@@ -43,8 +45,9 @@ impl Engine for WgmmaEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         expect_wgmma(target.arch)?;
-        let problem = Problem::of(graph, target.arch.capability)?;
+        let mut problem = Problem::of(graph, target.arch.capability)?;
         let operands = WgmmaOperands::of(&problem)?;
+        problem.k = operands.k().unwrap_or(problem.k);
         let (demand, decision) = (Demand::of(&problem), Decision::of(&problem, &operands, target));
         let best = decision.values();
         Ok(Box::new(Tuned::of(Wgmma { problem, operands, demand, decision, target }, [best])?))

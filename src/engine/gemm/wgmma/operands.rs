@@ -6,7 +6,9 @@ use crate::dtype::DType;
 use crate::engine::TensorWork;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::wgmma::tma::TmaOperand;
+use crate::engine::gemm::wgmma::window::Depth;
 use crate::engine::instruction::{WGMMA_M, WgmmaInstruction, cycles};
+use crate::engine::tma::line_elements;
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
 
@@ -19,6 +21,8 @@ pub(super) struct WgmmaOperands {
     pub(super) other: Option<TmaOperand>,
     /// Whether A and B are K-major.
     pub(super) k_major: [bool; 2],
+    /// K of a convolution.
+    depth: Option<Depth>,
     /// Element type in shared memory; integers may differ in signedness.
     pub(super) element: DType,
     /// Operand types as named by the instruction.
@@ -56,18 +60,15 @@ impl WgmmaOperands {
         for operand in [&problem.a, &problem.b] {
             let tensor = &problem.graph.tensors[operand.tensor];
             let (name, dtype) = (&tensor.name, tensor.dtype);
-            if operand.window.is_some() {
-                return Err(Error::not_supported(format!(
-                    "`{name}` is read through a window, TMA copies boxes"
-                )));
-            }
             if !operand.k_major && dtype.bytes() != 2 {
                 return Err(Error::not_supported(format!(
                     "`{name}` is not K-major, as wgmma needs {dtype}"
                 )));
             }
         }
-        let [a, b] = [&problem.a, &problem.b].map(|operand| TmaOperand::operand(problem, operand));
+        let depth = Depth::of(problem, line_elements(type_a));
+        let operand = |of| TmaOperand::operand(problem, of, depth.as_ref());
+        let [a, b] = [&problem.a, &problem.b].map(operand);
         let k_major = [problem.a.k_major, problem.b.k_major];
         let other = problem.dual.map(|dual| TmaOperand::operand_at(problem, &problem.b, dual.b));
         Ok(WgmmaOperands {
@@ -75,6 +76,7 @@ impl WgmmaOperands {
             b: b?,
             other: other.transpose()?,
             k_major,
+            depth,
             element: type_a,
             names,
         })
@@ -82,7 +84,12 @@ impl WgmmaOperands {
 
     /// K per stage: 128 bytes, one swizzle atom.
     pub(super) fn cta_k(&self) -> i64 {
-        128 / self.element.bytes() as i64
+        line_elements(self.element)
+    }
+
+    /// K in whole channels of taps, if a convolution has them.
+    pub(super) fn k(&self) -> Option<i64> {
+        self.depth.as_ref().map(Depth::k)
     }
 
     /// Whether operands are rounded (tf32).

@@ -1,6 +1,7 @@
 //! Operands and outputs as TMA tensors.
 
 use crate::engine::gemm::problem::{Fusion, Operand, Problem};
+use crate::engine::gemm::wgmma::window::{Depth, Tiles, tiles};
 use crate::engine::tma::{Dimension, TmaTensor};
 use crate::error::{Error, Result};
 
@@ -11,15 +12,36 @@ pub(super) struct TmaOperand {
     pub(super) tensor: TmaTensor,
     /// Batch dimensions of the tensor, innermost first.
     batches: Vec<usize>,
+    /// Where a tile is, if not where rows and K lead.
+    pub(super) tiles: Option<Tiles>,
 }
 
 impl TmaOperand {
-    /// The TMA tensor of an operand.
+    /// The TMA tensor of an operand, of a convolution with this `depth`.
     ///
     /// # Errors
     /// `NotSupported` with the rule that refused.
-    pub(super) fn operand(problem: &Problem<'_>, operand: &Operand) -> Result<TmaOperand> {
-        TmaOperand::operand_at(problem, operand, operand.tensor)
+    pub(super) fn operand(
+        problem: &Problem<'_>,
+        operand: &Operand,
+        depth: Option<&Depth>,
+    ) -> Result<TmaOperand> {
+        let at = operand.tensor;
+        let tensor = &problem.graph.tensors[at];
+        check_loaded(problem, operand, at)?;
+        let view = operand.prologue.axes.view(tensor);
+        let (rows, ks) = ((operand.extent, view.row), (operand.k_major, view.column));
+        let placed = match (&operand.window, depth) {
+            (Some(window), _) => Some(tiles(problem, operand, window, depth)?),
+            (None, Some(depth)) => depth.even((at, tensor), rows, ks)?,
+            (None, None) => None,
+        };
+        match placed {
+            Some((tensor, tiles)) => {
+                Ok(TmaOperand { at, tensor, batches: Vec::new(), tiles: Some(tiles) })
+            }
+            None => TmaOperand::operand_at(problem, operand, at),
+        }
     }
 
     /// The TMA tensor of `at`, which has the operand's layout.
@@ -31,14 +53,8 @@ impl TmaOperand {
         operand: &Operand,
         at: usize,
     ) -> Result<TmaOperand> {
-        let tensor = &problem.graph.tensors[at];
-        let name = &tensor.name;
-        if !operand.is_plain() || tensor.by_value {
-            return Err(Error::not_supported(format!(
-                "operand `{name}` is computed, a TMA copy loads it as it is"
-            )));
-        }
-        let view = operand.prologue.axes.view(tensor);
+        check_loaded(problem, operand, at)?;
+        let view = operand.prologue.axes.view(&problem.graph.tensors[at]);
         let (k, rows) = ((problem.k, view.column), (operand.extent, view.row));
         let matrix = if operand.k_major { [k, rows] } else { [rows, k] };
         TmaOperand::of(problem, at, &operand.prologue, matrix)
@@ -66,11 +82,33 @@ impl TmaOperand {
         let batches: Vec<usize> = (0..view.batches.len()).rev().filter(own).collect();
         let dimension = |batch: &usize| (problem.batches[*batch], view.batches[*batch]);
         let dims: Vec<Dimension> = batches.iter().map(dimension).collect();
-        Ok(TmaOperand { at, tensor: TmaTensor::of(at, tensor, matrix, &dims)?, batches })
+        let tensor = TmaTensor::of(at, tensor, matrix, &dims)?;
+        Ok(TmaOperand { at, tensor, batches, tiles: None })
+    }
+
+    /// Coordinates of the tile at `row` and `k`, or of an atom of an MN-major tile, as C++
+    /// arguments.
+    pub(super) fn arguments(&self, k_major: bool) -> Vec<String> {
+        let matrix = if k_major { ["k", "row"] } else { ["row + atom * Tile::ATOM", "k"] };
+        let batches = self.batches.iter().map(|batch| format!("int(batch.i{batch})"));
+        let own = || matrix.map(str::to_owned).into_iter().chain(batches).collect();
+        self.tiles.as_ref().map_or_else(own, |tiles| tiles.arguments.clone())
     }
 
     /// Batch coordinates as C++ arguments.
     pub(super) fn batch_arguments(&self) -> String {
         self.batches.iter().map(|batch| format!(", int(batch.i{batch})")).collect()
+    }
+}
+
+/// Checks that an operand is loaded as it is.
+fn check_loaded(problem: &Problem<'_>, operand: &Operand, at: usize) -> Result<()> {
+    let tensor = &problem.graph.tensors[at];
+    match !operand.is_plain() || tensor.by_value {
+        true => Err(Error::not_supported(format!(
+            "operand `{}` is computed, a TMA copy loads it as it is",
+            tensor.name
+        ))),
+        false => Ok(()),
     }
 }

@@ -1,0 +1,336 @@
+//! Tiles of operands that are read through a window, as TMA copies them: boxes where one coordinate
+//! moves along the lines of a tile, else pixels (im2col mode).
+
+use crate::engine::access::{ceil_div, volume};
+use crate::engine::dimensions::coordinates;
+use crate::engine::gemm::problem::{Operand, Problem};
+use crate::engine::gemm::window::{Along, Window};
+use crate::engine::tma::{Dimension, PixelDimension, TmaTensor, line_elements};
+use crate::error::{Error, Result};
+use crate::tensor::TensorDesc;
+
+/// K of a convolution whose operands are read tap by tap: taps, then channels.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Depth {
+    taps: Vec<i64>,
+    channels: i64,
+    /// Channels in whole stages: those that are not there read as 0.
+    padded: i64,
+}
+
+/// Where a tile is, as C++.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Tiles {
+    /// Names and values.
+    pub(super) constants: Vec<(String, i64)>,
+    /// Coordinates, then offsets of pixels.
+    pub(super) arguments: Vec<String>,
+    /// Whether rows count taps, so that those beyond the end have none.
+    pub(super) rows_are_taps: bool,
+}
+
+impl Depth {
+    /// K of a problem; `None` where it is of pixels, or nothing is read through a window along it.
+    pub(super) fn of(problem: &Problem<'_>, cta_k: i64) -> Option<Depth> {
+        let along_k = |operand: &&Operand| operand.k_major && operand.window.is_some();
+        let operand = [&problem.a, &problem.b].into_iter().find(along_k)?;
+        let (channels, taps) = operand.window.as_ref()?.ks.split_last()?;
+        let padded = ceil_div(*channels, cta_k) * cta_k;
+        Some(Depth { taps: taps.to_vec(), channels: *channels, padded })
+    }
+
+    /// Elements of K, those that pad channels too.
+    pub(super) fn k(&self) -> i64 {
+        volume(&self.taps) * self.padded
+    }
+
+    /// Extents of the coordinates of K.
+    fn extents(&self) -> Vec<i64> {
+        [&self.taps[..], &[self.padded]].concat()
+    }
+
+    /// Tiles of an operand that steps over rows and K evenly, by these strides; `None` where taps
+    /// need not be told apart.
+    ///
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    pub(super) fn even(
+        &self,
+        (at, tensor): (usize, &TensorDesc),
+        (rows, row): (i64, i64),
+        (k_major, column): (bool, i64),
+    ) -> Result<Option<(TmaTensor, Tiles)>> {
+        let taps = volume(&self.taps);
+        if self.padded == self.channels || taps == 1 {
+            return Ok(None);
+        }
+        let ks = Side::new(&[taps, self.padded], "k", "K", false);
+        let [tap, channel] = [0, 1].map(|at| ks.expressions[at].clone());
+        let (channels, rows) = ((self.channels, column), (rows, row));
+        let taps = (taps, column.saturating_mul(self.channels));
+        let (matrix, arguments) = match k_major {
+            true => ([channels, rows], [channel, "row".to_owned(), tap]),
+            false => ([rows, channels], [AT_ROW.to_owned(), channel, tap]),
+        };
+        let tensor = TmaTensor::of(at, tensor, matrix, &[taps])?;
+        let (constants, arguments) = (ks.constants, arguments.into());
+        Ok(Some((tensor, Tiles { constants, arguments, rows_are_taps: false })))
+    }
+}
+
+/// The first row of an atom of an M-major tile.
+const AT_ROW: &str = "at_row";
+
+/// Expressions for the coordinates of rows or of K.
+struct Side {
+    expressions: Vec<String>,
+    constants: Vec<(String, i64)>,
+}
+
+impl Side {
+    /// The coordinates of an index; with `open` the first one counts on beyond the end.
+    fn new(extents: &[i64], index: &str, name: &str, open: bool) -> Side {
+        let moves = |at: &usize| extents[*at] != 1 || open && *at == 0;
+        let moving: Vec<usize> = (0..extents.len()).filter(moves).collect();
+        let mut expressions = vec!["0".to_owned(); extents.len()];
+        for (at, expression) in moving.iter().zip(coordinates(moving.len(), index, name)) {
+            expressions[*at] = expression;
+        }
+        let constant = |(number, at): (usize, &usize)| (format!("{name}{number}"), extents[*at]);
+        let constants = moving.iter().enumerate().skip(1).map(constant).collect();
+        Side { expressions, constants }
+    }
+}
+
+/// An operand that is read through a window.
+struct Windowed<'a> {
+    at: usize,
+    tensor: &'a TensorDesc,
+    window: &'a Window,
+    k_major: bool,
+    /// Extents of the coordinates of K; whether they are taps and channels, not pixels.
+    ks: Vec<i64>,
+    ks_are_taps: bool,
+}
+
+/// Rows and K of an operand.
+struct Sides<'a> {
+    window: &'a Window,
+    rows: Side,
+    ks: Side,
+}
+
+impl Sides<'_> {
+    fn expression(&self, along: Along) -> String {
+        match along {
+            Along::Row(at) => self.rows.expressions[at].clone(),
+            Along::K(at) => self.ks.expressions[at].clone(),
+        }
+    }
+
+    /// The expression of the coordinate that counts a dimension alone.
+    fn counted(&self, at: Option<usize>) -> String {
+        let along = at.and_then(|at| self.window.dims[at].counted_by());
+        along.map_or_else(|| "0".to_owned(), |along| self.expression(along))
+    }
+
+    fn constants(&self) -> Vec<(String, i64)> {
+        [&self.rows, &self.ks].into_iter().flat_map(|side| side.constants.clone()).collect()
+    }
+}
+
+/// The tiles of an operand that is read through a window.
+///
+/// # Errors
+/// `NotSupported` with the rule that refused.
+pub(super) fn tiles(
+    problem: &Problem<'_>,
+    operand: &Operand,
+    window: &Window,
+    depth: Option<&Depth>,
+) -> Result<(TmaTensor, Tiles)> {
+    let tensor = &problem.graph.tensors[operand.tensor];
+    let name = &tensor.name;
+    if !problem.batches.is_empty() {
+        let text = format!("`{name}` is read through a window in several batches");
+        return Err(Error::not_supported(text));
+    }
+    let ks = depth.map_or_else(|| window.ks.clone(), Depth::extents);
+    let windowed = Windowed {
+        at: operand.tensor,
+        tensor,
+        window,
+        k_major: operand.k_major,
+        ks,
+        ks_are_taps: depth.is_some(),
+    };
+    let channel = windowed.channel()?;
+    let moves = |at: &usize| *at != channel && !window.dims[*at].is_origin();
+    let others: Vec<usize> = (0..window.dims.len()).filter(moves).collect();
+    match windowed.boxes(channel, &others) {
+        Some(tiles) => tiles,
+        None => windowed.pixels(channel, &others),
+    }
+}
+
+impl Windowed<'_> {
+    /// The dimension that is contiguous.
+    fn channel(&self) -> Result<usize> {
+        let Windowed { tensor, window, .. } = self;
+        let inner = match self.k_major {
+            true => Along::K(self.ks.len() - 1),
+            false => Along::Row(window.rows.len() - 1),
+        };
+        let contiguous =
+            |at: &usize| window.dims[*at].counted_by() == Some(inner) && tensor.strides[*at] == 1;
+        let name = &tensor.name;
+        let Some(channel) = (0..window.dims.len()).find(contiguous) else {
+            let text = format!("channels of `{name}` are not contiguous, read through a window");
+            return Err(Error::not_supported(text));
+        };
+        let (channels, line) = (window.dims[channel].extent, line_elements(tensor.dtype));
+        match self.rows_are_taps() && channels % line != 0 {
+            true => Err(Error::not_supported(format!(
+                "{channels} channels of `{name}` are no multiple of {line}, so that a copy of rows \
+                 would reach from one tap into another"
+            ))),
+            false => Ok(channel),
+        }
+    }
+
+    /// Whether rows are taps and channels.
+    fn rows_are_taps(&self) -> bool {
+        !self.k_major && self.window.rows.iter().filter(|extent| **extent != 1).count() > 1
+    }
+
+    /// The coordinates; those of pixels count on into images beyond the last one.
+    fn sides(&self, pixels: bool) -> Sides<'_> {
+        let row = if self.k_major { "row" } else { AT_ROW };
+        Sides {
+            window: self.window,
+            rows: Side::new(&self.window.rows, row, "ROW", pixels && self.k_major),
+            ks: Side::new(&self.ks, "k", "K", pixels && !self.k_major),
+        }
+    }
+
+    /// Whether a coordinate moves along the lines of a tile.
+    fn is_line(&self, along: Along) -> bool {
+        match along {
+            Along::Row(_) => self.k_major,
+            Along::K(at) => !self.k_major && (!self.ks_are_taps || at + 1 == self.ks.len()),
+        }
+    }
+
+    fn dimension(&self, at: usize) -> Dimension {
+        (self.window.dims[at].extent, self.tensor.strides[at])
+    }
+
+    /// Tiles that are boxes: lines move along one dimension at most, and every dimension is counted
+    /// by one coordinate.
+    fn boxes(&self, channel: usize, others: &[usize]) -> Option<Result<(TmaTensor, Tiles)>> {
+        let along = |at: &usize| self.window.dims[*at].counted_by();
+        let is_line = |at: &usize| along(at).is_some_and(|along| self.is_line(along));
+        let (lines, taps): (Vec<usize>, Vec<usize>) = others.iter().partition(|at| is_line(at));
+        if lines.len() > 1 || !others.iter().all(|at| along(at).is_some()) {
+            return None;
+        }
+        let line = lines.first().copied();
+        let matrix = [self.dimension(channel), line.map_or((1, 0), |at| self.dimension(at))];
+        let dims: Vec<Dimension> = taps.iter().map(|at| self.dimension(*at)).collect();
+        let counted = [Some(channel), line].into_iter().chain(taps.into_iter().map(Some));
+        let sides = self.sides(false);
+        let tiles = Tiles {
+            constants: sides.constants(),
+            arguments: counted.map(|at| sides.counted(at)).collect(),
+            rows_are_taps: self.rows_are_taps(),
+        };
+        Some(TmaTensor::of(self.at, self.tensor, matrix, &dims).map(|tensor| (tensor, tiles)))
+    }
+
+    /// Tiles that are pixels: images, and in them positions along every spatial dimension, to which
+    /// those of taps are added.
+    fn pixels(&self, channel: usize, others: &[usize]) -> Result<(TmaTensor, Tiles)> {
+        let first = if self.k_major { Along::Row(0) } else { Along::K(0) };
+        let is_image = |at: &usize| self.window.dims[*at].counted_by() == Some(first);
+        let image = others.iter().copied().find(is_image);
+        let spatial = others.iter().rev().copied().filter(|at| Some(*at) != image);
+        let spatial: Vec<usize> = spatial.collect();
+        let sides = self.sides(true);
+        let mut constants = sides.constants();
+        let walks: Vec<Walk> = spatial
+            .iter()
+            .enumerate()
+            .map(|(number, at)| self.walk(&sides, (number, *at), &mut constants))
+            .collect();
+        let name = &self.tensor.name;
+        let Some((inner, outer)) = spatial.split_first() else {
+            let text = format!("`{name}` has no pixels, read through a window");
+            return Err(Error::not_supported(text));
+        };
+        let matrix = [channel, *inner].map(|at| self.dimension(at));
+        let outer = outer.iter().map(|at| self.dimension(*at));
+        let images = image.map_or((1, 0), |at| self.dimension(at));
+        let outer: Vec<Dimension> = outer.chain([images]).collect();
+        let tensor = TmaTensor::of(self.at, self.tensor, matrix, &outer)?;
+        let dimensions: Vec<PixelDimension> = walks.iter().map(|walk| walk.dimension).collect();
+        let positions = walks.iter().map(|walk| walk.position.clone());
+        let offsets = walks.iter().map(|walk| walk.offset.clone());
+        let arguments = [sides.counted(Some(channel))].into_iter().chain(positions);
+        let arguments = arguments.chain([sides.expression(first)]).chain(offsets);
+        let arguments = arguments.collect();
+        let rows_are_taps = self.rows_are_taps();
+        Ok((tensor.pixels(name, &dimensions)?, Tiles { constants, arguments, rows_are_taps }))
+    }
+
+    /// How pixels move along a spatial dimension.
+    fn walk(
+        &self,
+        sides: &Sides<'_>,
+        (number, at): (usize, usize),
+        constants: &mut Vec<(String, i64)>,
+    ) -> Walk {
+        let reach = &self.window.dims[at];
+        let mut name = |name: &str, value: i64| {
+            constants.push((format!("{name}{number}"), value));
+            format!("{name}{number}")
+        };
+        let (mut position, mut offset) = ("0".to_owned(), "0".to_owned());
+        let mut dimension =
+            PixelDimension { first: reach.origin, count: 1, step: 1, offset_max: 0 };
+        for (along, step) in &reach.terms {
+            let (extent, text) = (self.window.extent(*along), sides.expression(*along));
+            if self.is_line(*along) {
+                (dimension.count, dimension.step) = (extent, *step);
+                position = match step {
+                    1 => text,
+                    _ => format!("{text} * {}", name("STRIDE", *step)),
+                };
+                continue;
+            }
+            dimension.offset_max = step.abs() * (extent - 1);
+            // Offsets are not negative: where positions fall from tap to tap, from the last one on.
+            offset = match step.is_negative() {
+                true => format!("({} - {text})", name("LAST_TAP", extent - 1)),
+                false => text,
+            };
+            if step.is_negative() {
+                dimension.first -= dimension.offset_max;
+            }
+            if step.abs() != 1 {
+                offset = format!("{offset} * {}", name("DILATION", step.abs()));
+            }
+        }
+        if dimension.first != 0 {
+            position = format!("{position} + {}", name("FIRST", dimension.first));
+        }
+        Walk { position, offset, dimension }
+    }
+}
+
+/// How pixels move along a spatial dimension: expressions for the first pixel of a tile and for a
+/// tap's offset.
+struct Walk {
+    position: String,
+    offset: String,
+    dimension: PixelDimension,
+}
