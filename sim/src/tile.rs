@@ -163,7 +163,8 @@ impl Tile {
             if !(first..=last).contains(&at) {
                 let axis = axis + 1;
                 return Err(format!(
-                    "coordinate {at} of dimension {axis} outside the bounding box, {first} to {last}"
+                    "coordinate {at} of dimension {axis} outside the bounding box, {first} to \
+                     {last}"
                 ));
             }
             let (offset, bits) = (taken[axis], OFFSET_BITS[spatial - 1]);

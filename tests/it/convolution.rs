@@ -45,6 +45,25 @@ pub fn windowed(pass: &str, fused: &str) -> OperationGraph {
     }))
 }
 
+/// Channels last in whole lines of 128 bytes, which TMA copies as pixels of square images.
+pub fn pixels(pass: &str, image: i64) -> OperationGraph {
+    graph(json!({
+        "pass": pass, "dtype": "bf16", "n": 2, "c": 64, "k": 64, "image": [image, image],
+        "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "channels_last",
+    }))
+}
+
+/// A layer of 32 images of bf16, channels last: groups, channels of one of the image and of the
+/// response, a square image, a square filter with half of it as padding, and strides.
+pub fn layer(pass: &str, [groups, c, k, image, filter, stride]: [i64; 6]) -> OperationGraph {
+    let pad = filter / 2;
+    graph(json!({
+        "pass": pass, "dtype": "bf16", "n": 32, "groups": groups, "c": c, "k": k,
+        "image": [image, image], "filter": [filter, filter], "strides": [stride, stride],
+        "pre": [pad, pad], "post": [pad, pad], "lay": "channels_last",
+    }))
+}
+
 /// A problem of one convolution over a 2 x 6 x 5 x 5 image, with changes to its keys and to the
 /// dimensions of its tensors.
 fn problem(keys: &Value, dims: &[(&str, &[i64])]) -> String {

@@ -198,6 +198,10 @@ fn golden_convolutions() {
     let windowed = convolution::windowed("forward", "bias_relu");
     let window = kernels("gemm_mma", &windowed, &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window.cu", &window[0]);
+    for pass in ["forward", "backward_data", "backward_filter"] {
+        let pixels = kernels("gemm_wgmma", &convolution::pixels(pass, 8), &[("split_k", 1)]);
+        assert_golden(&format!("sm90_gemm_bf16_wgmma_pixels_{pass}.cu"), &pixels[0]);
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod cli_help;
 mod cli_vjp;
 mod columns;
 mod convolution;
+mod convolution_counts;
 mod convolution_data;
 mod cuda_graphs;
 mod dependencies;

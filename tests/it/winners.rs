@@ -1,4 +1,4 @@
-//! Which engine wins, with which knobs, for 51 named problems on three GPUs: a golden file. A
+//! Which engine wins, with which knobs, for 60 named problems on three GPUs: a golden file. A
 //! difference is reviewed as code; `make golden` rewrites it.
 
 use std::fmt::Write;
@@ -14,6 +14,7 @@ use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::attention::cases::{Storage, graph as attention_graph};
 use crate::columns::channels_last;
+use crate::convolution;
 use crate::golden::{assert_golden, chain};
 use crate::reduction::{residual_rms, softmax};
 use crate::resample;
@@ -199,6 +200,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
     let (nchw, channels) = ([32, 256, 28, 28], [1, 256, 1, 1]);
     let (tokens, features) = ([8192, 4096], [1, 4096]);
     let plain = Attention::new(f32);
+    let (three, strided) = ([1, 256, 256, 14, 3, 1], [1, 128, 128, 56, 3, 2]);
     vec![
         ("chain_one_element", chain(1, 1)),
         ("chain_small", chain(64, 768)),
@@ -232,6 +234,15 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
             "mean_pool_columns",
             resample::layer(false, "avgpool_exclude_padding", "f16", "channels_first"),
         ),
+        ("conv_3x3", convolution::layer("forward", three)),
+        ("conv_3x3_data", convolution::layer("backward_data", three)),
+        ("conv_3x3_filter", convolution::layer("backward_filter", three)),
+        ("conv_strided", convolution::layer("forward", strided)),
+        ("conv_strided_data", convolution::layer("backward_data", strided)),
+        ("conv_1x1", convolution::layer("forward", [1, 256, 64, 56, 1, 1])),
+        ("conv_colours", convolution::layer("forward", [1, 3, 64, 224, 7, 2])),
+        ("conv_grouped", convolution::layer("forward", [32, 4, 4, 56, 3, 1])),
+        ("conv_depthwise", convolution::layer("forward", [144, 1, 1, 56, 3, 1])),
         ("gemm_128", square(f32, 128)),
         ("gemm_1024", square(f32, 1024)),
         ("gemm_4096", square(f32, 4096)),
@@ -263,7 +274,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
 #[test]
 fn winners() {
     let problems = problems();
-    assert_eq!(problems.len(), 51);
+    assert_eq!(problems.len(), 60);
     let mut table = String::new();
     for target in ["a100", "rtx4090", "h200"] {
         let target = Target::named(target).unwrap();

@@ -148,15 +148,38 @@ ret;
 "#;
 
 fn boxes(arguments: &str) -> Output {
-    let ptx = std::env::temp_dir().join(format!("kiln-sim-boxes-{}.ptx", std::process::id()));
-    std::fs::write(&ptx, BOXES).unwrap();
+    copies("boxes", BOXES, arguments)
+}
+
+fn copies(name: &str, ptx: &str, arguments: &str) -> Output {
+    let path = std::env::temp_dir().join(format!("kiln-sim-{name}-{}.ptx", std::process::id()));
+    std::fs::write(&path, ptx).unwrap();
     let text = format!(
         r#"{{ "block": [32, 1, 1], "grid": [2, 1, 1], "cluster": [2, 1, 1],
             "buffers": [ {{ "dtype": "u32", "count": 80, "fill": "index" }},
                          {{ "dtype": "u32", "count": 1, "fill": 1000, "print": 1 }} ],
             "arguments": [ {arguments}, {{ "dtype": "u32", "count": 32, "print": 10 }} ] }}"#
     );
-    job(ptx.to_str().unwrap(), &text, &[])
+    job(path.to_str().unwrap(), &text, &[])
+}
+
+#[test]
+fn jobs_have_tensor_maps_of_pixels() {
+    let ptx = BOXES
+        .replace("2d.shared::cluster.global", "3d.shared::cluster.global.im2col")
+        .replace("{2, 1}], [done];", "{0, 1, 0}], [done], {1};");
+    let map = r#"{ "tensor": 0, "dims": [8, 5, 2], "box": [8, 4], "im2col": [[0], [-1]] }"#;
+    let rest = r#"{ "addresses": [0, 1] }"#;
+    let output = copies("pixels", &ptx, &format!("{map}, {rest}"));
+    let error = String::from_utf8_lossy(&output.stderr).to_string();
+    assert_eq!(output.status.code(), Some(0), "{} {error}", stdout(&output));
+    // Positions 1 to 3, one element on: channels of elements 2, 3, 4, then of the next image's 1.
+    let want = "argument 2: 1018 1019 1020 1021 1022 1023 1024 1025 1026 1027 ..";
+    assert_eq!(stdout(&output).lines().next(), Some(want));
+    let output = copies("pixels", &ptx, &format!("{}, {rest}", map.replace("[8, 4]", "[8, 4, 1]")));
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).to_string();
+    assert!(error.contains("a box of 3 extents, not of channels and pixels"), "{error}");
 }
 
 #[test]

@@ -263,6 +263,18 @@ fn products() -> Vec<Form> {
             from(convolution::windowed("forward", "bias_relu")),
             &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
         ),
+        form(
+            "gemm_pixels",
+            "gemm_wgmma",
+            from(convolution::pixels("forward", 7)),
+            &[("cluster", 1), ("cta_m", 64), ("cta_n", 64), ("split_k", 1), ("stages", 3)],
+        ),
+        form(
+            "gemm_filter_pixels",
+            "gemm_wgmma",
+            from(convolution::pixels("backward_filter", 7)),
+            &[("cluster", 2), ("cta_m", 64), ("cta_n", 128), ("split_k", 1), ("stages", 3)],
+        ),
         form("gemm_wgmma", "gemm_wgmma", bulk, &[("cta_m", 128), ("cta_n", 64), ("stages", 3)]),
         form(
             "gemm_cluster",

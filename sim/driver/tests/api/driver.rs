@@ -51,6 +51,8 @@ calls! {
     A B C D E F G H;
     A B C D E F G H I J;
     A B C D E F G H I J K;
+    A B C D E F G H I J K L;
+    A B C D E F G H I J K L M N O;
 }
 
 impl Call for () {

@@ -14,3 +14,4 @@ mod memory;
 mod modules;
 mod pools;
 mod streams;
+mod tensor_maps;

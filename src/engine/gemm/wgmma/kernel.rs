@@ -244,7 +244,7 @@ fn operand_parameters(
         is_im2col: of.tensor.is_im2col(),
         is_placed: of.tiles.is_some(),
         last_row: last_row(problem, of),
-        arguments: list(&of.arguments(k_major), Indent(12), Width(56)),
+        arguments: list(&of.arguments(k_major), Indent(if k_major { 12 } else { 16 }), Width(56)),
     };
     let [k_major_a, k_major_b] = operands.k_major;
     [

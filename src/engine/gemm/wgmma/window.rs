@@ -309,15 +309,17 @@ impl Windowed<'_> {
             }
             dimension.offset_max = step.abs() * (extent - 1);
             // Offsets are not negative: where positions fall from tap to tap, from the last one on.
-            offset = match step.is_negative() {
-                true => format!("({} - {text})", name("LAST_TAP", extent - 1)),
-                false => text,
+            offset = match *step {
+                1 => text,
+                -1 => format!("{} - {text}", name("LAST_TAP", extent - 1)),
+                step if step > 0 => format!("{text} * {}", name("DILATION", step)),
+                step => {
+                    let last = name("LAST_TAP", extent - 1);
+                    format!("({last} - {text}) * {}", name("DILATION", -step))
+                }
             };
             if step.is_negative() {
                 dimension.first -= dimension.offset_max;
-            }
-            if step.abs() != 1 {
-                offset = format!("{offset} * {}", name("DILATION", step.abs()));
             }
         }
         if dimension.first != 0 {

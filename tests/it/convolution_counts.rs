@@ -1,0 +1,64 @@
+//! What convolutions cost, counted, against the products of matrices of the same extents.
+
+use kiln::device::Counters;
+use kiln::graph::Matmul;
+use kiln::{DType, OperationGraph, TensorDesc};
+
+use crate::convolution;
+use crate::harness::{self, Values, conflicts, fill};
+
+fn count(graph: &OperationGraph, config: &str) -> Counters {
+    let tensors = graph.inputs();
+    let inputs: Values = tensors.map(|tensor| (tensor.uid, fill(tensor, 7, 1.0))).collect();
+    harness::count(graph, Some(&config.parse().unwrap()), &inputs)
+}
+
+/// A product of extents M, N and K, of A and B with these strides of a row and along K.
+fn product([m, n, k]: [i64; 3], [a, b]: [[i64; 2]; 2]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let mut operand = |uid, name, dims: [i64; 2], strides: [i64; 2]| {
+        let packed = TensorDesc::packed(uid, name, &dims, DType::Bf16);
+        graph.tensor(TensorDesc { strides: strides.to_vec(), ..packed })
+    };
+    let a = operand(1, "a", [m, k], a);
+    let b = operand(2, "b", [k, n], [b[1], b[0]]);
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::Bf16);
+    graph.build().unwrap()
+}
+
+/// Tiles of pixels cost what those of matrices do: the same MMAs, 10 % more instructions at most,
+/// and every byte of the operands read once from memory.
+#[test]
+fn pixels_cost_what_matrices_do() {
+    let [pixels, channels, taps] = [2 * 16 * 16, 64, 9];
+    let k = taps * channels;
+    let forward = ([pixels, channels, k], [[k, 1], [k, 1]]);
+    let passes = [
+        ("forward", forward),
+        ("backward_data", ([pixels, channels, k], [[k, 1], [1, channels]])),
+        ("backward_filter", ([channels, k, pixels], [[1, channels], [1, k]])),
+    ];
+    for (pass, (extents, strides)) in passes {
+        let rows = if pass == "backward_filter" { 64 } else { 128 };
+        for (cluster, cta_n) in [(1, 64), (2, 64)] {
+            let config = format!(
+                "gemm_wgmma{{cluster={cluster}, cta_m={}, cta_n={cta_n}, dynamic_m=0, group=1, \
+                 ping_pong=0, raster=0, split_k=1, stages=4}}",
+                rows / cluster.min(rows / 64)
+            );
+            let [own, matrix] = [convolution::pixels(pass, 16), product(extents, strides)]
+                .map(|graph| count(&graph, &config));
+            let [tiles, whole] = [&own, &matrix].map(|counters| counters.products[0].multiply_adds);
+            assert_eq!(tiles, whole, "{pass} {config}");
+            let [taken, least] = [&own, &matrix].map(|counters| counters.total.warp_instructions);
+            assert!(taken <= least + least / 10, "{pass} {config}: {taken} instead of {least}");
+            assert_eq!(conflicts(&own), 0, "{pass} {config}");
+            let bytes = |tensor: &TensorDesc| 2 * tensor.elements().unwrap() as u64;
+            let read: u64 = convolution::pixels(pass, 16).inputs().map(bytes).sum();
+            // Tensors may begin within a sector.
+            let beyond = own.dram_read_bytes - read;
+            assert!(beyond <= 2 * 32, "{pass} {config}: {beyond} bytes more than {read}");
+        }
+    }
+}
