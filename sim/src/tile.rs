@@ -210,9 +210,9 @@ impl Tile {
                 }
             };
             let (mut address, mut inside) = (self.address, true);
-            for axis in 1..RANK_MAX {
-                inside &= (0..self.dims[axis]).contains(&at[axis]);
-                address = address.wrapping_add((at[axis] as u64).wrapping_mul(self.strides[axis]));
+            for (at, (dim, stride)) in at.iter().zip(self.dims.iter().zip(&self.strides)).skip(1) {
+                inside &= (0..*dim).contains(at);
+                address = address.wrapping_add((*at as u64).wrapping_mul(*stride));
             }
             let (first, count) = (self.start[0], self.counts[0] as i64);
             let before = (-first).clamp(0, count);
@@ -231,9 +231,9 @@ impl Tile {
     /// Coordinates of a row of a box.
     fn boxed(&self, row: u64) -> [i64; RANK_MAX] {
         let (mut at, mut rest) = (self.start, row);
-        for axis in 1..RANK_MAX {
-            at[axis] += (rest % self.counts[axis]) as i64 * self.steps[axis];
-            rest /= self.counts[axis];
+        for (at, (count, step)) in at.iter_mut().zip(self.counts.iter().zip(&self.steps)).skip(1) {
+            *at += (rest % count) as i64 * step;
+            rest /= count;
         }
         at
     }
