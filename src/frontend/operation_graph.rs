@@ -37,7 +37,7 @@ impl FrontEnd for OperationGraph {
 
 /// Reproducible random values of a graph's inputs: in [-2, 2), or in the range that the operand
 /// allows. Variances and operands of roots and logarithms are positive; lengths, offsets and pages
-/// are in range; elements that share memory are equal.
+/// are in range; flags have the values that are waited for; elements that share memory are equal.
 ///
 /// # Errors
 /// `Io` when host memory is exhausted.
@@ -60,6 +60,7 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
                 (Op::Rng(_), _) => {
                     own.iter_mut().for_each(|value| *value = drawn_from(slot, *value))
                 }
+                (Op::Signal(op), _) if *slot == "flag" => own.fill(op.value as f64),
                 (Op::Recurrence(op), _) => {
                     let steps = operands[0].dims[1] / op.batch.max(1);
                     own.iter_mut().for_each(|value| *value = carried(slot, steps, *value));
