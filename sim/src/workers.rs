@@ -104,7 +104,7 @@ impl Idle {
     }
 
     /// Nanoseconds since this was asked last.
-    fn clocks(&mut self) -> u64 {
+    fn nanoseconds(&mut self) -> u64 {
         let now = Instant::now();
         let passed = now.duration_since(self.seen).as_nanos();
         self.seen = now;
@@ -239,8 +239,8 @@ impl Shared<'_> {
             if !self.patience.is_zero() {
                 let own: &mut Idle = idle.get_or_insert_with(Idle::begun);
                 if own.since.elapsed() < self.patience {
-                    let clocks = own.clocks();
-                    resident.iter_mut().for_each(|cluster| cluster.leap(clocks));
+                    let passed = own.nanoseconds();
+                    resident.iter_mut().for_each(|cluster| cluster.follow(passed));
                     if idle_rounds > SLEEPLESS_ROUNDS {
                         std::thread::sleep(SLEEP);
                         idle_rounds = SLEEPLESS_ROUNDS;
