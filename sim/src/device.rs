@@ -306,8 +306,8 @@ impl Device {
             has_v3: has_v3(),
             executed: AtomicU64::new(0),
         };
-        // What the thread that launches knows of memory, the threads that run blocks know, and back:
-        // kernels that wait for each other order what is on either side of them.
+        // Whoever runs blocks knows of memory what this thread knows, and back: kernels that wait
+        // for each other order what is on either side of them.
         fence(SeqCst);
         let report = workers::run(&context, &self.config);
         fence(SeqCst);

@@ -34,6 +34,7 @@ mod matmul;
 mod norm;
 mod operation;
 mod operation_graph;
+mod pass_through;
 mod pointwise;
 mod recurrence;
 mod reduction;

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::graph::canonical::{Canonical, CanonicalGraph, GraphDigest, canonical};
 use crate::graph::find::find;
 use crate::graph::operation::{Op, Operation, writes};
-use crate::graph::signal;
+use crate::graph::pass_through::decided;
 use crate::graph::validate::validate;
 use crate::tensor::TensorDesc;
 
@@ -43,7 +43,7 @@ impl OperationGraph {
         tensors.sort_by_key(|tensor| tensor.uid);
         let operations = operations.into_iter().map(|of| of.resolved(&tensors)).collect();
         let mut operations = validate(&tensors, operations)?;
-        let memory = signal::decided(&tensors, &mut operations);
+        let memory = decided(&tensors, &mut operations);
         let canonical = canonical(&tensors, &operations);
         Ok(OperationGraph { tensors, operations, memory, canonical })
     }

@@ -360,7 +360,7 @@ fn recurrences() -> Vec<Form> {
 /// Signals that pass on what they copy; the flag of a wait has its value.
 fn signals() -> Vec<Form> {
     let of = |op: Signal| {
-        let graph = signal::passed(op, F32);
+        let graph = signal::passed(op, DType::F32);
         let inputs = kiln::plan::random_values(&graph, 3).unwrap();
         (graph, inputs)
     };
