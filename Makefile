@@ -15,7 +15,7 @@ TESTS ?=
 # What `make check-driver` runs: every family of engines, kinds of launches, CUDA graphs, faults.
 DRIVER_TESTS := cuda_graphs:: drivers:: background:: dynamic_rows:: replay_launches:: \
 	attention::decode gemm::mixed gemm::shapes pointwise:: reduction:: norm:: rnn_forward::networks \
-	$(addprefix case_runs::,attentions convolutions norms products recurrent_networks resamplings)
+	$(addprefix case_runs::,attentions convolutions norms products recurrent_networks resamplings) signal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors cases mutants spills test-remote test-driver \

@@ -93,8 +93,25 @@ pub enum Argument {
     Value(i64, DType),
     /// Address of the scratch buffer at this index of [`Lowering::scratch`], aligned to 256 bytes.
     Scratch(usize),
+    /// Address of the 8 bytes, zero at first, in which a kernel that waits reports that it has not
+    /// seen what it waits for ([`Wait`]).
+    Report(Wait),
     /// The tensor map at this index of [`LaunchPlan::maps`], a `__grid_constant__` parameter.
     Map(usize),
+}
+
+/// What a kernel waits for, and how long.
+///
+/// Its report is a word that is not 0 where the wait has ended by its time, and a word with what it
+/// has seen last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Wait {
+    /// Canonical uid of the flag.
+    pub flag: i64,
+    /// The value that it is to have.
+    pub value: i32,
+    /// After which the wait ends, in milliseconds.
+    pub timeout_ms: u32,
 }
 
 /// A tensor in global memory and the box that a TMA copy moves (sm_90 and later): the arguments of

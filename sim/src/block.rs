@@ -79,6 +79,7 @@ impl Block {
             random: 0,
             warp_instructions: 0,
             leapt: 0,
+            followed: 0,
             lane_instructions: 0,
             products_issued: vec![0; warps.len()],
             free_registers: 0,

@@ -45,6 +45,8 @@ pub(crate) struct BlockState {
     pub lane_instructions: u64,
     /// Offset of clocks from the number of instructions.
     pub leapt: u64,
+    /// Instructions when its clock last followed the host's.
+    pub followed: u64,
     /// Number of wgmma that each warp has issued; all ones once it has exited.
     pub products_issued: Vec<u32>,
     /// Registers that its warps have given back, per thread of a warp.

@@ -75,6 +75,17 @@ impl Cluster {
         }
     }
 
+    /// Advances the clocks of every block by what the host's has, of which instructions that the
+    /// block has executed since this was last called are a part.
+    pub fn follow(&mut self, nanoseconds: u64) {
+        for block in &mut self.blocks {
+            let state = &mut block.state;
+            let own = state.warp_instructions - state.followed;
+            state.followed = state.warp_instructions;
+            state.leapt += nanoseconds.saturating_sub(own);
+        }
+    }
+
     pub fn hung(&self, cx: &Context<'_>) -> Error {
         self.first_unfinished().hung(cx)
     }

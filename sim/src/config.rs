@@ -1,5 +1,7 @@
 //! Device configuration.
 
+use std::time::Duration;
+
 /// Resources of a simulated device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DeviceConfig {
@@ -14,6 +16,11 @@ pub struct DeviceConfig {
     pub workers: usize,
     /// Seed of the warp scheduling order.
     pub seed: u64,
+    /// How long a launch whose threads all poll may do so before its clocks leap, if its kernel
+    /// reads at system scope: what it waits for may come of another launch, on another thread of
+    /// the host, of another device, or of the host. Its clocks then go as the host's does. With 0
+    /// they leap as those of any launch.
+    pub patience: Duration,
 }
 
 impl Default for DeviceConfig {
@@ -25,6 +32,7 @@ impl Default for DeviceConfig {
             sm_count: 4,
             workers: std::thread::available_parallelism().map_or(1, |count| count.get()),
             seed: 0,
+            patience: Duration::ZERO,
         }
     }
 }

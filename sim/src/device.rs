@@ -16,7 +16,7 @@ use crate::words::Words;
 use crate::workers;
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Workspace of a grid: its size and the word of its barrier, as `cooperative_groups.h` uses them.
@@ -306,7 +306,11 @@ impl Device {
             has_v3: has_v3(),
             executed: AtomicU64::new(0),
         };
+        // Whoever runs blocks knows of memory what this thread knows, and back: kernels that wait
+        // for each other order what is on either side of them.
+        fence(SeqCst);
         let report = workers::run(&context, &self.config);
+        fence(SeqCst);
         if workspace != 0 {
             self.free(workspace)?;
         }

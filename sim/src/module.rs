@@ -196,6 +196,12 @@ impl Kernel {
         all.filter(|variable| variable.space == Space::Const).map(|variable| variable.bytes).sum()
     }
 
+    /// Whether it reads memory at system scope (`ld.acquire.sys`), so that it may wait for what
+    /// another launch, another device or the host writes.
+    pub fn reads_at_system_scope(&self) -> bool {
+        self.entry().program.reads_at_system_scope()
+    }
+
     /// Maximum number of threads per block, from `.maxntid`.
     pub fn block_threads_max(&self) -> Option<u32> {
         self.entry().threads_max

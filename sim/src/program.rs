@@ -65,6 +65,11 @@ impl Program {
         })
     }
 
+    /// Whether the kernel reads at system scope, so that it may wait for another launch.
+    pub fn reads_at_system_scope(&self) -> bool {
+        self.origins.iter().any(|origin| origin.traits.reads_system)
+    }
+
     /// Whether the kernel allocates memory, or frees it.
     pub fn has_heap(&self) -> bool {
         let uses = |op: &MicroOp| matches!(op.kind, Kind::Unit(Unit::Allocate | Unit::Free));

@@ -66,6 +66,8 @@ pub(crate) struct Traits {
     pub moves: Moves,
     /// Whether it is a fence of each proxy.
     pub proxies: [bool; Proxy::ALL.len()],
+    /// Whether it reads at system scope.
+    pub reads_system: bool,
     /// Whether it loads through the read-only path, `.nc`.
     pub non_coherent: bool,
     /// Whether it makes initialised mbarriers visible to the async proxy.
@@ -81,6 +83,7 @@ impl Traits {
             class: InstructionClass::of(opcode, modifiers),
             product: product(opcode, modifiers),
             order: order(opcode, modifiers),
+            reads_system: matches!(opcode, "ld" | "atom") && has("sys"),
             non_coherent: opcode == "ld" && has("nc"),
             mbarrier_fence: opcode == "fence" && (has("mbarrier_init") || has("async")),
             proxies: Proxy::ALL.map(|proxy| opcode == "fence" && fences(proxy, modifiers)),

@@ -22,6 +22,7 @@ use crate::watch::{Seen, Watch};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Minimum number of warps per worker, since starting a thread costs tens of microseconds.
 const WARPS_PER_WORKER_MIN: u64 = 32;
@@ -31,6 +32,11 @@ const IDLE_ROUNDS_MAX: u32 = 2000;
 /// Clock leap: an hour in nanoseconds, longer than any wait that ends by a clock.
 const LEAP_CLOCKS: u64 = 3_600_000_000_000;
 
+/// Idle rounds after which a worker that may wait for another launch sleeps between rounds, and for
+/// how long.
+const SLEEPLESS_ROUNDS: u32 = 16;
+const SLEEP: Duration = Duration::from_micros(20);
+
 /// State shared by the workers of a launch.
 struct Shared<'a> {
     cx: &'a Context<'a>,
@@ -38,6 +44,8 @@ struct Shared<'a> {
     /// Number of clusters that a worker holds at once.
     window: u64,
     workers: u64,
+    /// How long its threads may poll for what others write.
+    patience: Duration,
     next: AtomicU64,
     /// Incremented on every progress.
     progress: AtomicU64,
@@ -82,6 +90,28 @@ pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
     run_on(cx, config, 1, None).report
 }
 
+/// A time in which threads poll for what others write.
+struct Idle {
+    since: Instant,
+    /// Until when clocks have followed.
+    seen: Instant,
+}
+
+impl Idle {
+    fn begun() -> Idle {
+        let now = Instant::now();
+        Idle { since: now, seen: now }
+    }
+
+    /// Nanoseconds since this was asked last.
+    fn nanoseconds(&mut self) -> u64 {
+        let now = Instant::now();
+        let passed = now.duration_since(self.seen).as_nanos();
+        self.seen = now;
+        u64::try_from(passed).unwrap_or(u64::MAX)
+    }
+}
+
 /// How all blocks ran.
 struct Ran {
     report: Result<Report>,
@@ -104,6 +134,10 @@ fn run_on(cx: &Context<'_>, config: &DeviceConfig, workers: u64, undo: Option<Ar
             false => resident.div_ceil(workers),
         },
         workers,
+        patience: match cx.program.reads_at_system_scope() {
+            true => config.patience,
+            false => Duration::ZERO,
+        },
         next: AtomicU64::new(0),
         progress: AtomicU64::new(0),
         idle_at: (0..workers).map(|_| AtomicU64::new(BUSY)).collect(),
@@ -160,6 +194,7 @@ impl Shared<'_> {
     fn run(&self, index: usize, watch: &mut Watch) {
         let mut resident: VecDeque<Cluster> = VecDeque::new();
         let mut idle_rounds = 0;
+        let mut idle = None;
         if self.cx.launch.cooperative {
             let mine = (0..self.clusters).skip(index).step_by(self.workers as usize);
             resident.extend(mine.map(|linear| Cluster::new(linear, self.cx)));
@@ -196,11 +231,23 @@ impl Shared<'_> {
             if moved {
                 self.progress.fetch_add(1, SeqCst);
                 self.idle_at[index].store(BUSY, SeqCst);
-                idle_rounds = 0;
+                (idle_rounds, idle) = (0, None);
                 continue;
             }
             self.idle_at[index].store(before, SeqCst);
             idle_rounds = if self.all_idle() { idle_rounds + 1 } else { 0 };
+            if !self.patience.is_zero() {
+                let own: &mut Idle = idle.get_or_insert_with(Idle::begun);
+                if own.since.elapsed() < self.patience {
+                    let passed = own.nanoseconds();
+                    resident.iter_mut().for_each(|cluster| cluster.follow(passed));
+                    if idle_rounds > SLEEPLESS_ROUNDS {
+                        std::thread::sleep(SLEEP);
+                        idle_rounds = SLEEPLESS_ROUNDS;
+                    }
+                    continue;
+                }
+            }
             if idle_rounds == IDLE_ROUNDS_MAX {
                 resident.iter_mut().for_each(|cluster| cluster.leap(LEAP_CLOCKS));
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::driver::Driver;
+use crate::device::reports::Reports;
 use crate::error::{Error, Result};
 
 /// Device memory. Clones share it; it is freed when the last clone is dropped, after queued work on
@@ -15,14 +16,19 @@ pub struct Buffer {
 #[derive(Debug)]
 struct Memory {
     driver: Arc<dyn Driver>,
+    reports: Arc<Reports>,
     address: u64,
     bytes: u64,
 }
 
 impl Buffer {
-    pub(super) fn new(driver: Arc<dyn Driver>, bytes: u64) -> Result<Buffer> {
+    pub(super) fn new(
+        driver: Arc<dyn Driver>,
+        reports: Arc<Reports>,
+        bytes: u64,
+    ) -> Result<Buffer> {
         let address = driver.alloc(bytes)?;
-        Ok(Buffer { memory: Arc::new(Memory { driver, address, bytes }) })
+        Ok(Buffer { memory: Arc::new(Memory { driver, reports, address, bytes }) })
     }
 
     /// Device address.
@@ -64,10 +70,12 @@ impl Buffer {
     /// Copies from `offset` to the host, ordered after all work on the default stream; synchronous.
     ///
     /// # Errors
-    /// `BadParam` when the range exceeds the buffer, `Driver` when the copy fails.
+    /// `BadParam` when the range exceeds the buffer, `Driver` when the copy fails or a wait for a
+    /// signal before it has ended by its time.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
-        self.memory.driver.read(self.memory.address + offset, bytes, 0)
+        self.memory.driver.read(self.memory.address + offset, bytes, 0)?;
+        self.memory.reports.check(0)
     }
 
     /// Copies the whole buffer to the host.
@@ -102,18 +110,19 @@ impl Drop for Memory {
 #[derive(Debug)]
 pub struct Stream {
     driver: Arc<dyn Driver>,
+    reports: Arc<Reports>,
     handle: u64,
     owned: bool,
 }
 
 impl Stream {
-    pub(super) fn new(driver: Arc<dyn Driver>) -> Result<Stream> {
+    pub(super) fn new(driver: Arc<dyn Driver>, reports: Arc<Reports>) -> Result<Stream> {
         let handle = driver.stream_create()?;
-        Ok(Stream { driver, handle, owned: true })
+        Ok(Stream { driver, reports, handle, owned: true })
     }
 
-    pub(super) fn external(driver: Arc<dyn Driver>, handle: u64) -> Stream {
-        Stream { driver, handle, owned: false }
+    pub(super) fn external(driver: Arc<dyn Driver>, reports: Arc<Reports>, handle: u64) -> Stream {
+        Stream { driver, reports, handle, owned: false }
     }
 
     /// Native handle: a `CUstream` on a GPU.
@@ -124,9 +133,10 @@ impl Stream {
     /// Waits until all queued work has finished.
     ///
     /// # Errors
-    /// `Driver` when queued work has failed.
+    /// `Driver` when queued work has failed, or a wait for a signal has ended by its time.
     pub fn synchronize(&self) -> Result<()> {
-        self.driver.synchronize(self.handle)
+        self.driver.synchronize(self.handle)?;
+        self.reports.check(self.handle)
     }
 
     /// Records an event.
@@ -135,7 +145,8 @@ impl Stream {
     /// `Driver` when the event cannot be recorded.
     pub fn record(&self) -> Result<Event> {
         let handle = self.driver.event_record(self.handle)?;
-        Ok(Event { driver: self.driver.clone(), handle })
+        let (driver, reports) = (self.driver.clone(), self.reports.clone());
+        Ok(Event { driver, reports, stream: self.handle, handle })
     }
 
     pub(super) fn is_of(&self, driver: &Arc<dyn Driver>) -> bool {
@@ -146,6 +157,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.owned {
+            self.reports.forget(self.handle);
             self.driver.stream_destroy(self.handle);
         }
     }
@@ -155,6 +167,8 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub struct Event {
     driver: Arc<dyn Driver>,
+    reports: Arc<Reports>,
+    stream: u64,
     handle: u64,
 }
 
@@ -163,12 +177,14 @@ impl Event {
     ///
     /// # Errors
     /// `BadParam` when the events belong to different devices, `Driver` when earlier work has
-    /// failed.
+    /// failed or a wait for a signal has ended by its time.
     pub fn elapsed_ms(&self, earlier: &Event) -> Result<f64> {
         if !Arc::ptr_eq(&self.driver, &earlier.driver) {
             return Err(Error::bad_param("the events belong to different devices"));
         }
-        self.driver.event_elapsed_ms(earlier.handle, self.handle)
+        let elapsed = self.driver.event_elapsed_ms(earlier.handle, self.handle)?;
+        self.reports.check(self.stream)?;
+        Ok(elapsed)
     }
 }
 

@@ -17,6 +17,9 @@ mod health;
 mod null;
 mod occupancy;
 #[cfg(feature = "sim")]
+mod queues;
+mod reports;
+#[cfg(feature = "sim")]
 mod sim;
 
 use std::str::FromStr;
@@ -28,8 +31,10 @@ pub use counts::{Bound, Estimate, InstructionClass};
 pub use counts::{Counters, Finding};
 pub(crate) use driver::{Driver, KernelName, Launchable, MAP_WORDS};
 pub use driver::{Launch, SimOptions};
+pub(crate) use reports::{REPORT_BYTES, ReportSite, Waited};
 
 use crate::compile::Image;
+use crate::device::reports::Reports;
 use crate::error::{Error, Result};
 use crate::kernel::TensorMap;
 use crate::target::Target;
@@ -75,6 +80,7 @@ impl FromStr for DeviceChoice {
 pub struct Device {
     driver: Arc<dyn Driver>,
     kind: &'static str,
+    reports: Arc<Reports>,
 }
 
 impl Device {
@@ -90,6 +96,10 @@ impl Device {
             DeviceChoice::Cuda(index) => Device::cuda(*index),
             DeviceChoice::Null(name) => Target::named(name).map(Device::null),
         }
+    }
+
+    fn of(driver: Arc<dyn Driver>, kind: &'static str) -> Device {
+        Device { driver, kind, reports: Arc::default() }
     }
 
     #[cfg(feature = "sim")]
@@ -108,7 +118,7 @@ impl Device {
     /// The simulated device, with the limits of `target`.
     #[cfg(feature = "sim")]
     pub fn sim(target: Target, options: SimOptions) -> Device {
-        Device { driver: Arc::new(sim::SimDriver::new(target, options)), kind: "sim" }
+        Device::of(Arc::new(sim::SimDriver::new(target, options)), "sim")
     }
 
     /// The GPU with this index.
@@ -116,12 +126,12 @@ impl Device {
     /// # Errors
     /// `Driver` when there is no CUDA driver or no such GPU.
     pub fn cuda(index: u32) -> Result<Device> {
-        Ok(Device { driver: Arc::new(cuda::CudaDriver::open(index)?), kind: "cuda" })
+        Ok(Device::of(Arc::new(cuda::CudaDriver::open(index)?), "cuda"))
     }
 
     /// The null device, which accepts everything and launches nothing; its buffers have no memory.
     pub fn null(target: Target) -> Device {
-        Device { driver: Arc::new(null::NullDriver::new(target)), kind: "null" }
+        Device::of(Arc::new(null::NullDriver::new(target)), "null")
     }
 
     /// The number of GPUs.
@@ -163,7 +173,7 @@ impl Device {
     /// # Errors
     /// `Driver` when memory is exhausted.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
-        Buffer::new(self.driver.clone(), bytes)
+        Buffer::new(self.driver.clone(), self.reports.clone(), bytes)
     }
 
     /// Allocates a buffer and fills it from the host.
@@ -181,7 +191,7 @@ impl Device {
     /// # Errors
     /// `Driver` when the stream cannot be created.
     pub fn stream(&self) -> Result<Stream> {
-        Stream::new(self.driver.clone())
+        Stream::new(self.driver.clone(), self.reports.clone())
     }
 
     /// Wraps a foreign stream by its native handle (a `CUstream` on a GPU), for launching into
@@ -203,12 +213,12 @@ impl Device {
     /// The handle must be a live stream of this device as long as the result is in use; the driver
     /// does not check it.
     pub unsafe fn external_stream(&self, handle: u64) -> Stream {
-        Stream::external(self.driver.clone(), handle)
+        Stream::external(self.driver.clone(), self.reports.clone(), handle)
     }
 
     /// The default stream of the device.
     pub fn default_stream(&self) -> Stream {
-        Stream::external(self.driver.clone(), 0)
+        Stream::external(self.driver.clone(), self.reports.clone(), 0)
     }
 
     /// The null device with a capture that contains all streams while its number is not 0.
@@ -218,11 +228,28 @@ impl Device {
         capture: Arc<std::sync::atomic::AtomicU64>,
     ) -> Device {
         let driver = Arc::new(null::NullDriver::capturing(target, capture));
-        Device { driver, kind: "null" }
+        Device::of(driver, "null")
     }
 
     pub(crate) fn capture(&self, stream: &Stream) -> Option<u64> {
         self.driver.capture(stream.handle())
+    }
+
+    /// Memory in which a kernel of a plan reports of a wait, on each stream.
+    ///
+    /// # Errors
+    /// `Driver` when memory is exhausted.
+    pub(crate) fn report_site(&self, waited: Waited) -> Result<ReportSite> {
+        ReportSite::new(self.driver.clone(), waited)
+    }
+
+    /// Where a wait reports that is launched into a stream, which is looked at when the stream is
+    /// synchronised.
+    ///
+    /// # Errors
+    /// `NotSupported` for a wait on more streams than a site has room for.
+    pub(crate) fn report_address(&self, of: &Arc<ReportSite>, stream: &Stream) -> Result<u64> {
+        self.reports.expect(of, stream.handle(), self.capture(stream).is_some())
     }
 
     pub(crate) fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {

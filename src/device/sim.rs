@@ -1,10 +1,10 @@
-//! The simulated device: runs an image's PTX on `kiln-sim`. Calls are synchronous, so streams are
-//! trivially in order.
+//! The simulated device: runs an image's PTX on `kiln-sim`. Calls are synchronous, but for launches
+//! that may wait for others (`queues`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kiln_sim::{
     Accuracy, Checks, DeviceConfig, Interleave, Kernel, L2Promotion, Module, OutOfBoundsFill,
@@ -14,17 +14,32 @@ use kiln_sim::{
 use crate::compile::Image;
 use crate::device::counts::{Counters, Finding};
 use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS, SimOptions};
+use crate::device::queues::Queues;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
 use crate::target::Target;
 
+/// How long a launch may wait for another one, or for the host, before its clock leaps and all of
+/// its waits end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(super) struct SimDriver {
     target: Target,
     machine: Arc<Machine>,
-    events: Mutex<HashMap<u64, Instant>>,
+    queues: Queues,
+    events: Arc<Mutex<HashMap<u64, Event>>>,
     handles: AtomicU64,
+}
+
+/// An event, and when it was passed.
+#[derive(Debug, Clone, Copy)]
+struct Event {
+    stream: u64,
+    /// Its number among what is queued.
+    queued: Option<u64>,
+    passed: Option<Instant>,
 }
 
 struct Machine {
@@ -52,6 +67,7 @@ impl SimDriver {
             shared_bytes_max: target.shared_block_bytes_max,
             sm_count: target.sm_count,
             seed: options.seed,
+            patience: PATIENCE,
             ..DeviceConfig::default()
         };
         SimDriver {
@@ -61,7 +77,8 @@ impl SimDriver {
                 options,
                 report: Mutex::default(),
             }),
-            events: Mutex::default(),
+            queues: Queues::default(),
+            events: Arc::default(),
             handles: AtomicU64::new(1),
         }
     }
@@ -69,6 +86,21 @@ impl SimDriver {
     fn handle(&self) -> u64 {
         self.handles.fetch_add(1, Ordering::Relaxed)
     }
+
+    /// When an event was passed, once it is.
+    fn passed(&self, event: u64) -> Result<Instant> {
+        let known = || events(&self.events).get(&event).copied();
+        let queued = known().and_then(|of| Some((of.queued?, of.stream)));
+        if let Some((number, stream)) = queued {
+            self.queues.ended(number, stream)?;
+        }
+        let passed = known().and_then(|of| of.passed);
+        passed.ok_or_else(|| Error::internal("an event outlived its record"))
+    }
+}
+
+fn events(of: &Mutex<HashMap<u64, Event>>) -> MutexGuard<'_, HashMap<u64, Event>> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(attempt: &str) -> impl FnOnce(kiln_sim::Error) -> Error {
@@ -85,14 +117,17 @@ impl Driver for SimDriver {
     }
 
     fn free(&self, address: u64) {
+        self.queues.drain();
         self.machine.device.free(address).expect("buffers are freed once");
     }
 
-    fn write(&self, address: u64, bytes: &[u8], _stream: u64) -> Result<()> {
+    fn write(&self, address: u64, bytes: &[u8], stream: u64) -> Result<()> {
+        self.queues.join(stream)?;
         self.machine.device.write(address, bytes).map_err(failed("write memory"))
     }
 
-    fn read(&self, address: u64, bytes: &mut [u8], _stream: u64) -> Result<()> {
+    fn read(&self, address: u64, bytes: &mut [u8], stream: u64) -> Result<()> {
+        self.queues.join(stream)?;
         self.machine.device.read(address, bytes).map_err(failed("read memory"))
     }
 
@@ -102,36 +137,43 @@ impl Driver for SimDriver {
 
     fn stream_destroy(&self, _stream: u64) {}
 
-    fn synchronize(&self, _stream: u64) -> Result<()> {
-        Ok(())
+    fn synchronize(&self, stream: u64) -> Result<()> {
+        self.queues.synchronize(stream)
     }
 
-    fn event_record(&self, _stream: u64) -> Result<u64> {
+    fn event_record(&self, stream: u64) -> Result<u64> {
         let event = self.handle();
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.insert(event, Instant::now());
+        events(&self.events).insert(event, Event { stream, queued: None, passed: None });
+        let all = self.events.clone();
+        let pass = move || {
+            if let Some(of) = events(&all).get_mut(&event) {
+                of.passed = Some(Instant::now());
+            }
+            Ok(())
+        };
+        let queued = self.queues.run(stream, false, Box::new(pass))?;
+        if let Some(of) = events(&self.events).get_mut(&event) {
+            of.queued = queued;
+        }
         Ok(event)
     }
 
     fn event_destroy(&self, event: u64) {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).remove(&event);
+        events(&self.events).remove(&event);
     }
 
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64> {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        match (events.get(&start), events.get(&end)) {
-            (Some(start), Some(end)) => {
-                Ok(end.saturating_duration_since(*start).as_secs_f64() * 1e3)
-            }
-            _ => Err(Error::internal("an event outlived its record")),
-        }
+        let (start, end) = (self.passed(start)?, self.passed(end)?);
+        Ok(end.saturating_duration_since(start).as_secs_f64() * 1e3)
     }
 
     fn counters(&self) -> Option<Counters> {
+        self.queues.drain();
         self.machine.last_report().counters.as_deref().cloned()
     }
 
     fn findings(&self) -> Vec<Finding> {
+        self.queues.drain();
         self.machine.last_report().findings.clone()
     }
 
@@ -204,13 +246,18 @@ impl Driver for SimDriver {
         let kernel = module
             .kernel(entry)
             .ok_or_else(|| Error::compile(format!("the PTX contains no kernel `{entry}`")))?;
-        Ok(Arc::new(SimKernel { machine: self.machine.clone(), kernel }))
+        let waits = kernel.reads_at_system_scope();
+        let (machine, queues) = (self.machine.clone(), self.queues.clone());
+        Ok(Arc::new(SimKernel { machine, queues, kernel, waits }))
     }
 }
 
 struct SimKernel {
     machine: Arc<Machine>,
+    queues: Queues,
     kernel: Kernel,
+    /// Whether it may wait for what another launch does.
+    waits: bool,
 }
 
 impl std::fmt::Debug for SimKernel {
@@ -220,9 +267,9 @@ impl std::fmt::Debug for SimKernel {
 }
 
 impl Launchable for SimKernel {
-    fn launch(&self, launch: &Launch, arguments: &[u64], _stream: u64) -> Result<()> {
+    fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
         let parameters: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let SimOptions { sanitize, count, seed, sample, .. } = self.machine.options;
+        let SimOptions { sanitize, count, sample, .. } = self.machine.options;
         let launch = kiln_sim::Launch {
             grid: [launch.grid, 1, 1],
             block: [launch.threads, 1, 1],
@@ -236,20 +283,29 @@ impl Launchable for SimKernel {
             clusters_max: sample.filter(|_| !launch.cooperative).map(u64::from),
             ..kiln_sim::Launch::default()
         };
-        let launched = self.machine.device.launch(&self.kernel, &launch, &parameters);
+        let (machine, kernel) = (self.machine.clone(), self.kernel.clone());
+        let work = move || machine.run(&kernel, &launch, &parameters);
+        self.queues.run(stream, self.waits, Box::new(work)).map(drop)
+    }
+}
+
+impl Machine {
+    /// Runs a launch to its end.
+    fn run(&self, kernel: &Kernel, launch: &kiln_sim::Launch, parameters: &[u8]) -> Result<()> {
+        let launched = self.device.launch(kernel, launch, parameters);
         let report = launched.map_err(|error| {
             let mut report = Report::default();
             report.findings = error.findings().to_vec();
-            *self.machine.last_report() = report;
+            *self.last_report() = report;
             failed("run a kernel")(error)
         })?;
         let found = report.findings.first().map(|first| {
-            let (count, name) = (report.findings.len(), self.kernel.name());
+            let (count, name, seed) = (report.findings.len(), kernel.name(), self.options.seed);
             Error::driver(format!(
                 "the sanitizer found {count} in kernel `{name}` with seed {seed}, first:\n{first}"
             ))
         });
-        *self.machine.last_report() = report;
+        *self.last_report() = report;
         found.map_or(Ok(()), Err)
     }
 }

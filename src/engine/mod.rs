@@ -30,6 +30,7 @@ mod reduction;
 mod refine;
 mod resample;
 mod rnn;
+mod signal;
 mod signature;
 mod splits;
 mod support;
@@ -76,6 +77,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &rnn::GRID,
         &rnn::STREAM,
         &rnn::StepEngine,
+        &signal::SignalEngine,
     ]
 }
 

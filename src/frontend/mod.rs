@@ -10,6 +10,7 @@ mod values;
 use std::fmt;
 
 pub use operation_graph::random_values;
+pub(crate) use operation_graph::set_awaited;
 pub use values::Values;
 pub(crate) use values::{random_tensors, random_values_of};
 

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::expr::Mode;
 use crate::frontend::FrontEnd;
 use crate::frontend::values::{Values, random_tensors};
-use crate::graph::{AttentionShape, Op, Operation, OperationGraph};
+use crate::graph::{AttentionShape, Op, Operation, OperationGraph, Signal, SignalMode};
 use crate::tensor::TensorDesc;
 
 impl FrontEnd for OperationGraph {
@@ -37,7 +37,7 @@ impl FrontEnd for OperationGraph {
 
 /// Reproducible random values of a graph's inputs: in [-2, 2), or in the range that the operand
 /// allows. Variances and operands of roots and logarithms are positive; lengths, offsets and pages
-/// are in range; elements that share memory are equal.
+/// are in range; flags have the values that are waited for; elements that share memory are equal.
 ///
 /// # Errors
 /// `Io` when host memory is exhausted.
@@ -73,12 +73,25 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
             }
         }
     }
+    set_awaited(graph, &mut values);
     for tensor in graph.inputs() {
         let own = values.get_mut(&tensor.uid).expect("every input has values");
         own.iter_mut().for_each(|value| *value = tensor.dtype.round(*value));
         tensor.stored(own);
     }
     Ok(values)
+}
+
+/// Gives the flags among a graph's inputs the values that it waits for.
+pub(crate) fn set_awaited(graph: &OperationGraph, values: &mut Values) {
+    for operation in graph.operations() {
+        let Op::Signal(Signal { mode: SignalMode::Wait, value, .. }) = operation.op else {
+            continue;
+        };
+        if let Some(flag) = values.get_mut(&operation.inputs[0]) {
+            flag.fill(value as f64);
+        }
+    }
 }
 
 /// Random numbers in [-2, 2), rounded only for integer tensors.

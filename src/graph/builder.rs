@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
 use crate::graph::operation::{Op, Operation};
-use crate::graph::{Matmul, OperationGraph, Reduction, Reshape, Rng};
+use crate::graph::{Matmul, OperationGraph, Reduction, Reshape, Rng, Signal, SignalMode};
 use crate::tensor::TensorDesc;
 
 /// Collects tensors and operations of a graph; tensors are identified by uid.
@@ -116,6 +116,29 @@ impl GraphBuilder {
     /// As [`GraphBuilder::pointwise`].
     pub fn rng(&mut self, op: Rng, inputs: &[i64], dims: &[i64]) -> Result<i64> {
         self.with_dims(Op::Rng(op), inputs, dims)
+    }
+
+    /// Adds a signal on `flag`, a tensor in memory, that comes after what computes `x`. Returns the
+    /// signal's result, a virtual tensor; `x` where the signal has none.
+    ///
+    /// # Errors
+    /// As [`GraphBuilder::pointwise`].
+    pub fn signal(&mut self, op: Signal, flag: i64, x: i64) -> Result<i64> {
+        let inputs = match op.mode {
+            SignalMode::Set => vec![x],
+            SignalMode::Wait => vec![flag, x],
+        };
+        let op = Op::Signal(op);
+        let operands = self.operands(&op, &inputs)?;
+        let (dims, dtype) = (operands[inputs.len() - 1].dims.clone(), result_type(&op, &operands));
+        let slots = op.slots().outputs;
+        let outputs = slots.iter().map(|slot| match *slot {
+            "flag" => flag,
+            _ => self.intermediate(&dims, dtype),
+        });
+        let outputs: Vec<i64> = outputs.collect();
+        self.operation_into(op, &inputs, &outputs);
+        Ok(if slots.contains(&"y") { outputs[outputs.len() - 1] } else { x })
     }
 
     /// Adds an operation; `inputs` are in the order of its [slots](Op::slots). The results are

@@ -15,6 +15,7 @@ use crate::graph::reduction::Reduction;
 use crate::graph::resample::Resample;
 use crate::graph::rng::Rng;
 use crate::graph::semantics::Semantics;
+use crate::graph::signal::Signal;
 use crate::graph::slots::Slots;
 use crate::graph::statistics::{BnBackwardWeights, BnFinalize, GenStats};
 use crate::graph::views::{Concatenate, Reshape, Slice, Transpose};
@@ -61,6 +62,8 @@ pub enum Op {
     BnBackwardWeights(BnBackwardWeights),
     /// Scaled dot-product attention.
     Attention(Attention),
+    /// A flag that is set or waited for (section 8.2.2.24).
+    Signal(Signal),
     /// Recurrent layer without its input GEMM (section 6.2.1.36).
     Recurrence(Recurrence),
     /// Some elements along each dimension.
@@ -89,6 +92,7 @@ macro_rules! of_kind {
             Op::BnFinalize(op) => op,
             Op::BnBackwardWeights(op) => op,
             Op::Attention(op) => op,
+            Op::Signal(op) => op,
             Op::Recurrence(op) => op,
             Op::Slice(op) => op,
             Op::Transpose(op) => op,

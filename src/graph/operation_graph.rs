@@ -1,11 +1,13 @@
 //! The operation graph and its accessors.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::graph::canonical::{Canonical, CanonicalGraph, GraphDigest, canonical};
 use crate::graph::find::find;
 use crate::graph::operation::{Op, Operation, writes};
+use crate::graph::pass_through::decided;
 use crate::graph::validate::validate;
 use crate::tensor::TensorDesc;
 
@@ -16,6 +18,8 @@ pub struct OperationGraph {
     pub(super) tensors: Vec<TensorDesc>,
     /// Operations in topological order.
     pub(super) operations: Vec<Operation>,
+    /// The tensor in whose memory a tensor lies that signals pass on in place, by uid.
+    memory: BTreeMap<i64, i64>,
     canonical: Canonical,
 }
 
@@ -38,9 +42,10 @@ impl OperationGraph {
     pub fn new(mut tensors: Vec<TensorDesc>, operations: Vec<Operation>) -> Result<Self> {
         tensors.sort_by_key(|tensor| tensor.uid);
         let operations = operations.into_iter().map(|of| of.resolved(&tensors)).collect();
-        let operations = validate(&tensors, operations)?;
+        let mut operations = validate(&tensors, operations)?;
+        let memory = decided(&tensors, &mut operations);
         let canonical = canonical(&tensors, &operations);
-        Ok(OperationGraph { tensors, operations, canonical })
+        Ok(OperationGraph { tensors, operations, memory, canonical })
     }
 
     /// All tensors, sorted by uid.
@@ -83,9 +88,18 @@ impl OperationGraph {
         self.tensors.iter().filter(|tensor| !tensor.is_virtual && self.is_written(tensor.uid))
     }
 
-    /// Operands of concatenations that lie in the output's memory already.
+    /// The tensor in whose memory a tensor lies: another one's where signals pass it on in place.
+    pub(crate) fn memory_of(&self, uid: i64) -> i64 {
+        self.memory.get(&uid).copied().unwrap_or(uid)
+    }
+
+    /// Operands of concatenations and signals that lie in the output's memory already.
     pub fn in_place(&self) -> impl Iterator<Item = InPlace> + '_ {
         let operand = |of: &Operation| {
+            if let Some((op, x, y)) = of.passed() {
+                let shared = op.is_shared(self.tensor(x).ok()?, self.tensor(y).ok()?);
+                return shared.then_some(InPlace { uid: x, within: y, offset_bytes: 0 });
+            }
             let Op::Concatenate(op) = &of.op else { return None };
             let at = op.in_place? as usize;
             let axis = op.axis as usize;

@@ -1,6 +1,7 @@
 //! Extraction of subgraphs.
 //!
-//! Tensors that cross the boundary of a subgraph become non-virtual: packed, and named if unnamed.
+//! Tensors that cross the boundary of a subgraph become non-virtual: packed, and named if unnamed;
+//! those that signals pass on in place lie as the tensor does whose memory it is.
 //! Values of virtual tensors are rounded to their type, so results do not change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -117,7 +118,12 @@ impl OperationGraph {
                 return tensor.clone();
             }
             let packed = TensorDesc::packed(*uid, self.name_of(tensor), &tensor.dims, tensor.dtype);
-            TensorDesc { alignment: ALIGNMENT_MAX, ..packed }
+            match self.tensor(self.memory_of(*uid)) {
+                Ok(TensorDesc { strides, alignment, is_virtual: false, .. }) => {
+                    TensorDesc { strides: strides.clone(), alignment: *alignment, ..packed }
+                }
+                _ => TensorDesc { alignment: ALIGNMENT_MAX, ..packed },
+            }
         };
         touched.iter().map(tensor).collect()
     }

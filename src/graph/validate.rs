@@ -118,17 +118,23 @@ fn producers(tensors: &[TensorDesc], operations: &[Operation]) -> Result<HashMap
     Ok(producers)
 }
 
-/// Checks that no operation writes what a concatenation has in place.
+/// Checks that no operation writes what a concatenation or a signal has in place.
 fn check_in_place(
     tensors: &[TensorDesc],
     operations: &[Operation],
     producers: &HashMap<i64, usize>,
 ) -> Result<()> {
     for operation in operations {
-        let Op::Concatenate(op) = &operation.op else { continue };
-        let Some(uid) = op.in_place.map(|at| operation.inputs[at as usize]) else { continue };
+        let op = &operation.op;
+        let tensor = |uid: i64| find(tensors, uid).expect("operations were checked");
+        let uid = match (op, operation.passed()) {
+            (_, Some((op, x, y))) => op.is_shared(tensor(x), tensor(y)).then_some(x),
+            (Op::Concatenate(op), _) => op.in_place.map(|at| operation.inputs[at as usize]),
+            _ => None,
+        };
+        let Some(uid) = uid else { continue };
         if producers.contains_key(&uid) {
-            let name = shown(find(tensors, uid).expect("operations were checked"));
+            let name = shown(tensor(uid));
             return Err(Error::bad_param(format!(
                 "{op}: {name}, which is in place, is written by an operation: where it is virtual, \
                  it is written to its place"

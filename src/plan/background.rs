@@ -296,7 +296,9 @@ fn run(job: Job, planner: &Planner) -> bool {
     let compiled = best.is_ok();
     match job {
         Job::Special(upgrade) => {
-            upgrade.finish(best.and_then(|best| Recipe::new(upgrade.graph(), best)));
+            upgrade.finish(
+                best.and_then(|best| Recipe::new(upgrade.graph(), best, &planner.store.device)),
+            );
             planner.dump(upgrade.special().map_or(&[], |special| &special.kernels));
         }
         Job::General(_) => {

@@ -422,7 +422,7 @@ impl Planner {
         upgrade: Option<Arc<Upgrade>>,
     ) -> Result<ExecutionPlan> {
         let (device, owner) = (self.store.device.clone(), self.store.device.owner());
-        let first = Recipe::new(graph, parts)?;
+        let first = Recipe::new(graph, parts, &device)?;
         let inner = PlanInner { graph: graph.clone(), device, owner, first, upgrade };
         Ok(ExecutionPlan { inner: Arc::new(inner) })
     }

@@ -51,7 +51,8 @@ impl ExecutionPlan {
     /// `BadParam` when the pack lacks a tensor or has one that is virtual or unknown, when a buffer
     /// is too small, misaligned or on another device, when a tensor that is written overlaps
     /// another one, or when the stream belongs to another device; `Driver` when a launch fails.
-    /// With `BadParam`, nothing was launched.
+    /// With `BadParam`, nothing was launched. What the launched kernels do is known once the stream
+    /// has been synchronised: a wait for a signal that ends by its time is an error then.
     pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
         self.execute_each(stream, pack, |_| ())
     }
@@ -390,7 +391,10 @@ impl PlannedKernel {
         let mut arguments = [0u64; N];
         let mut at = 0usize;
         for feed in &self.feeds {
-            if let Feed::Map(map) = feed {
+            if let Feed::Report(wait) = feed {
+                arguments[at] = device.report_address(&self.waits[*wait], stream)?;
+                at += 1;
+            } else if let Feed::Map(map) = feed {
                 let (map, base) = &self.maps[*map];
                 at = at.next_multiple_of(MAP_ALIGNMENT);
                 let encoded = device.encode(map, base.word(words, workspace))?;
@@ -411,7 +415,7 @@ impl Feed {
         match self {
             Feed::Pack { at, offset } => Feed::Pack { at, offset: offset + bytes },
             Feed::Workspace { at, offset } => Feed::Workspace { at, offset: offset + bytes },
-            Feed::Number(_) | Feed::Map(_) => self,
+            Feed::Number(_) | Feed::Map(_) | Feed::Report(_) => self,
         }
     }
 
@@ -420,7 +424,7 @@ impl Feed {
         match self {
             Feed::Pack { at, .. } => Feed::Pack { at, offset: 0 },
             Feed::Workspace { at, .. } => Feed::Workspace { at, offset: 0 },
-            Feed::Number(_) | Feed::Map(_) => self,
+            Feed::Number(_) | Feed::Map(_) | Feed::Report(_) => self,
         }
     }
 
@@ -432,6 +436,7 @@ impl Feed {
             Feed::Workspace { at, offset } => workspace + at + offset,
             Feed::Number(number) => number,
             Feed::Map(_) => unreachable!("a map is more than a word"),
+            Feed::Report(_) => unreachable!("where it is depends on the stream"),
         }
     }
 }

@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 
 use crate::codegen::KernelSource;
 use crate::compile::Image;
-use crate::device::{Launch, Launchable, MAP_WORDS};
+use crate::device::{Device, Launch, Launchable, MAP_WORDS, ReportSite, Waited};
 use crate::dtype::DType;
 use crate::engine::{EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, InPlace, OperationGraph};
-use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap};
+use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap, Wait};
 use crate::plan::context::report::BuildReport;
 use crate::plan::workspace::{self, Lifetime};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
@@ -49,6 +49,8 @@ pub struct PlannedKernel {
     pub(super) feeds: Vec<Feed>,
     /// The sources of the part's inputs and outputs, by uid.
     pub(super) tensors: Vec<(i64, Feed)>,
+    /// The waits that [`Feed::Report`] refers to.
+    pub(super) waits: Vec<Arc<ReportSite>>,
     /// The tensor maps that [`Feed::Map`] refers to, each with the source of its tensor's address.
     pub(super) maps: Vec<(TensorMap, Feed)>,
     /// Size of all parameters in 8-byte words, padding included.
@@ -89,6 +91,8 @@ pub(super) enum Feed {
     Workspace { at: u64, offset: u64 },
     /// A constant.
     Number(u64),
+    /// Where the wait at this position of [`PlannedKernel::waits`] reports of the stream.
+    Report(usize),
     /// The tensor map at this position of [`PlannedKernel::maps`].
     Map(usize),
 }
@@ -154,7 +158,14 @@ impl BuiltPart {
 impl Recipe {
     /// Assigns the sources of all kernel parameters: tensors of the graph are in the pack, tensors
     /// between kernels in the workspace.
-    pub(super) fn new(graph: &OperationGraph, parts: Vec<BuiltPart>) -> Result<Recipe> {
+    ///
+    /// # Errors
+    /// `NotSupported` for too many tensors, `Driver` where the device has no memory for reports.
+    pub(super) fn new(
+        graph: &OperationGraph,
+        parts: Vec<BuiltPart>,
+        device: &Device,
+    ) -> Result<Recipe> {
         let bindings = bindings(graph, &parts)?;
         if bindings.len() > TENSORS_MAX {
             let count = bindings.len();
@@ -168,9 +179,12 @@ impl Recipe {
             let place = places.iter().find(|(known, _)| *known == piece);
             place.map(|(_, at)| Feed::Workspace { at: *at, offset: 0 })
         };
-        let tensor = |uid: i64| match bindings.iter().position(|binding| binding.uid == uid) {
-            Some(at) => Some(Feed::Pack { at, offset: 0 }),
-            None => in_workspace(Piece::Tensor(uid)),
+        let tensor = |uid: i64| {
+            let uid = graph.memory_of(uid);
+            match bindings.iter().position(|binding| binding.uid == uid) {
+                Some(at) => Some(Feed::Pack { at, offset: 0 }),
+                None => in_workspace(Piece::Tensor(uid)),
+            }
         };
         let mut kernels = Vec::new();
         for (number, BuiltPart { part, kernels: built, scratch }) in parts.into_iter().enumerate() {
@@ -186,6 +200,7 @@ impl Recipe {
                     }
                     Argument::Value(at, _) => tensor(canonical.uids[at as usize]),
                     Argument::Map(at) => Some(Feed::Map(at)),
+                    Argument::Report(_) => unreachable!("reports are told apart before"),
                 };
                 feed.expect("what a kernel takes has a place")
             };
@@ -194,7 +209,22 @@ impl Recipe {
                 let BuiltKernel { plan, source, image, report, kernel, launch } = built;
                 let LaunchPlan { arguments, maps, numbers, .. } = plan.launch;
                 let numbers = numbers.iter().map(|of| Feed::Number(*of as u64));
-                let feeds: Vec<Feed> = arguments.iter().map(feed).chain(numbers).collect();
+                let mut waits = Vec::new();
+                let mut feeds: Vec<Feed> = Vec::new();
+                for argument in &arguments {
+                    feeds.push(match argument {
+                        Argument::Report(wait) => {
+                            let uid = canonical.uids[wait.flag as usize];
+                            let flag = part.graph.tensor(uid)?.name.clone();
+                            let Wait { value, timeout_ms, .. } = *wait;
+                            let waited = Waited { flag, uid, value, timeout_ms };
+                            waits.push(Arc::new(device.report_site(waited)?));
+                            Feed::Report(waits.len() - 1)
+                        }
+                        argument => feed(argument),
+                    });
+                }
+                feeds.extend(numbers);
                 let mapped = |map: TensorMap| {
                     let base = feed(&Argument::Address(map.tensor));
                     (map, base)
@@ -209,6 +239,7 @@ impl Recipe {
                     launch,
                     words: words(&feeds),
                     feeds,
+                    waits,
                     maps: maps.into_iter().map(mapped).collect(),
                     arguments,
                     tensors: tensors.clone(),
@@ -310,7 +341,7 @@ fn tensor_of(argument: &Argument, maps: &[TensorMap]) -> Option<i64> {
     match *argument {
         Argument::Address(at) | Argument::Value(at, _) => Some(at),
         Argument::Map(at) => Some(maps[at].tensor),
-        Argument::Scratch(_) => None,
+        Argument::Scratch(_) | Argument::Report(_) => None,
     }
 }
 
@@ -367,9 +398,10 @@ fn places(graph: &OperationGraph, parts: &[Lowered<'_>]) -> Result<(Vec<(Piece, 
                 if let Argument::Scratch(at) = argument {
                     touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);
                 } else if let Some(at) = tensor_of(argument, maps) {
-                    let uid = part.graph.canonical().uids[at as usize];
+                    let own = part.graph.canonical().uids[at as usize];
+                    let uid = graph.memory_of(own);
                     if is_between(graph, uid) {
-                        touch(Piece::Tensor(uid), part.graph.tensor(uid)?.span_bytes()?, step);
+                        touch(Piece::Tensor(uid), part.graph.tensor(own)?.span_bytes()?, step);
                     }
                 }
             }

@@ -287,7 +287,7 @@ mod tests {
         capture.store(0, Ordering::SeqCst);
         assert_eq!((engine(&plan), plan.tier()), (other.to_owned(), Tier::Queued));
         assert_eq!((engine(&refused), refused.tier()), (other.to_owned(), Tier::Deferred));
-        upgrade.finish(Recipe::new(&graph, build(&chosen)));
+        upgrade.finish(Recipe::new(&graph, build(&chosen), kiln.device()));
         assert_eq!(plan.tier(), Tier::Special);
         for (number, expected) in [(7, other), (0, own), (7, other), (8, own), (0, own)] {
             capture.store(number, Ordering::SeqCst);

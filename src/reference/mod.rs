@@ -20,6 +20,7 @@ mod reduction;
 mod resample;
 mod rng;
 mod scaled;
+mod signal;
 mod statistics;
 mod views;
 
@@ -38,7 +39,8 @@ use crate::reference::expected::Operand;
 /// `inputs` maps the uid of every input to its values in row-major order.
 ///
 /// # Errors
-/// `BadParam` when the values of an input are missing or their number is wrong.
+/// `BadParam` when the values of an input are missing or their number is wrong, or an operation
+/// waits for a signal that the graph does not give.
 pub fn evaluate(
     graph: &OperationGraph,
     inputs: &HashMap<i64, Vec<f64>>,
@@ -81,6 +83,7 @@ pub fn evaluate(
             Op::BnBackwardWeights(op) => statistics::backward_weights(op, &operands, &outputs),
             Op::Attention(op) => attention::evaluate(op, &operands, &outputs),
             Op::Recurrence(op) => recurrence::evaluate(op, &operands, &outputs),
+            Op::Signal(op) => signal::evaluate(op, &operands, &outputs)?,
             Op::Slice(op) => vec![views::slice(op, &operands[0], outputs[0])],
             Op::Transpose(op) => vec![views::transpose(op, &operands[0], outputs[0])],
             Op::Reshape(_) => vec![views::reshape(&operands[0])],

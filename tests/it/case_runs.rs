@@ -267,6 +267,16 @@ fn resamplings() {
     run("resample", none);
 }
 
+/// Flags have the values that are waited for.
+fn awaited(graph: &OperationGraph) -> Values {
+    kiln::plan::random_values(graph, 5).unwrap()
+}
+
+#[test]
+fn signals() {
+    run("signal", awaited);
+}
+
 #[test]
 fn norms() {
     run("norms", near_one);

@@ -6,7 +6,8 @@
 use std::process::Command;
 
 use cudarc::driver::{CudaContext, sys};
-use kiln::graph::{Matmul, Reduction, ReductionOp};
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{Matmul, Reduction, ReductionOp, Signal};
 use kiln::{DType, OperationGraph};
 
 use crate::harness::{self, Layout, Values};
@@ -57,6 +58,45 @@ fn a_replay_computes_what_inputs_hold_then() {
         launched.unwrap();
         let actual = bound.outputs(&graph).unwrap();
         harness::compare(&graph, &inputs, &actual, &format!("a replay, seed {seed}"));
+    }
+}
+
+/// A wait in a CUDA graph has the value and the flag of its capture, at every replay.
+#[test]
+fn a_replay_waits_for_a_signal() {
+    let kiln = harness::kiln();
+    if kiln.device().kind() != "cuda" {
+        eprintln!("skipped: no CUDA graphs without a CUDA driver");
+        return;
+    }
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[300], DType::F32);
+    let flag = graph.input("flag", &[1], DType::I32);
+    let x = graph.signal(Signal::wait(5).timeout_ms(20), flag, x).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::Abs), &[x]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let graph = graph.build().unwrap();
+    let inputs = kiln::plan::random_values(&graph, 1).unwrap();
+    let plan = kiln.plan(&graph).unwrap();
+    let bound = harness::bind(kiln, &graph, &inputs).unwrap();
+    let others = CudaContext::new(0).unwrap().new_stream().unwrap();
+    others.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    // SAFETY: `others` outlives it.
+    let stream = unsafe { kiln.device().external_stream(others.cu_stream() as u64) };
+    plan.execute(&stream, &bound.pack).unwrap();
+    let replayed = others.end_capture(sys::CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    let own = graph.tensor_named("flag").unwrap();
+    for flag in [5.0, 4.0, 5.0, -5.0] {
+        bound.buffers[&own.uid].write(0, &Layout::of(own).encode(own, &[flag])).unwrap();
+        replayed.launch().unwrap();
+        let said = stream.synchronize().map_err(|error| error.to_string());
+        let vain = format!(
+            "wait for flag `flag` (uid {}) to be 5 ended after 20 ms: it is {flag}",
+            own.uid
+        );
+        assert_eq!(said, if flag == 5.0 { Ok(()) } else { Err(vain) });
+        let actual = bound.outputs(&graph).unwrap();
+        harness::compare(&graph, &inputs, &actual, "a replay");
     }
 }
 

@@ -10,7 +10,7 @@ use kiln::engine::{self};
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
     Attention, AttentionShape, Band, Diagonal, Direction, Matmul, MatmulMath, Recurrence,
-    Reduction, ReductionOp, RowLayout, Softcap,
+    Reduction, ReductionOp, RowLayout, Signal, Softcap,
 };
 use kiln::kernel::KernelPlan;
 use kiln::rnn::{CellKind, CellOptions};
@@ -26,6 +26,7 @@ use crate::reduction::{residual_rms, softmax};
 use crate::resample;
 use crate::rng;
 use crate::rows::layer as layer_norm;
+use crate::signal;
 use crate::views;
 
 pub fn assert_golden(name: &str, text: &str) {
@@ -228,6 +229,14 @@ fn golden_resamplings() {
         ("sm75_resample_f32_direct_maxpool_backward_read.cu", resample::read_gradient(), 1),
     ] {
         assert_golden(name, &kernels("resample_direct", &graph, &[("items", items)])[0]);
+    }
+}
+
+#[test]
+fn golden_signals() {
+    for (name, op) in [("set", Signal::set(1)), ("wait", Signal::wait(1))] {
+        let graph = signal::passed(op.in_place(), DType::F16);
+        assert_golden(&format!("sm75_signal_i32_{name}.cu"), &kernels("signal", &graph, &[])[0]);
     }
 }
 

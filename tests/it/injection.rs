@@ -11,7 +11,7 @@ use kiln::escape::is_word;
 use kiln::expr::Real;
 use kiln::graph::{
     Attention, AttentionShape, Direction, MatmulMath, Recurrence, RecurrenceSlots, RowLayout,
-    Softcap,
+    Signal, Softcap,
 };
 use kiln::plan::{Dump, Problem};
 use kiln::target::Target;
@@ -29,6 +29,7 @@ use crate::reduction::{residual_rms, softmax};
 use crate::resample;
 use crate::rng;
 use crate::rnn_cells::user_cells;
+use crate::signal;
 use crate::views;
 
 /// What a name may try. Each is made unique by a number, in front or behind.
@@ -269,6 +270,8 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (resample::scaled_gradient(), vec![]),
         (resample::found_gradient(), vec![]),
         (resample::read_gradient(), vec![]),
+        (signal::passed(Signal::set(1), DType::F16), vec![]),
+        (signal::passed(Signal::wait(1), DType::F16), vec![]),
     ]
 }
 

@@ -96,6 +96,8 @@ mod rnn_waits;
 mod rows;
 mod served;
 mod settings;
+mod signal;
+mod signal_streams;
 mod sources;
 mod tampered;
 mod template_parameters;

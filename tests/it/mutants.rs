@@ -88,6 +88,7 @@ const ERRORS: &[(&str, &str)] = &[
     ("without a wgmma.fence", "missing wgmma fence"),
     (": trap", "trap"),
     ("it is not initialised", "uninitialised mbarrier"),
+    ("ended after", "timeout"),
 ];
 
 /// What an error of a launch is called.

@@ -39,6 +39,7 @@ mod registers;
 mod run;
 mod scopes;
 mod sharing;
+mod signals;
 mod sparse;
 mod starts;
 mod tensor_core;

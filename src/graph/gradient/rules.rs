@@ -16,7 +16,9 @@ use crate::graph::{
 /// # Errors
 /// `NotSupported` for an operation that has none.
 pub(super) fn reverse(tape: &mut Tape<'_>, operation: &Operation) -> Result<()> {
-    let [x, y] = [operation.inputs[0], operation.outputs[0]];
+    let (Some(&x), Some(&y)) = (operation.inputs.first(), operation.outputs.first()) else {
+        return Ok(());
+    };
     if !operation.inputs.iter().any(|uid| tape.is_active(*uid)) {
         return Ok(());
     }

@@ -12,6 +12,7 @@ mod pointwise;
 mod recurrence;
 mod resample;
 mod rng;
+mod signal;
 mod views;
 
 use keys::{is_false, present, referred};

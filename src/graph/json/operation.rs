@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::pointwise::{self, PointwiseJson};
-use super::{attention, convolution, recurrence, resample, rng, views};
+use super::{attention, convolution, recurrence, resample, rng, signal, views};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
@@ -22,7 +22,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 19] = [
+const KINDS: [(&str, Read); 20] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -80,6 +80,7 @@ const KINDS: [(&str, Read); 19] = [
     }),
     ("recurrence", |fields, _| Ok(Op::Recurrence(recurrence::read(fields)?))),
     ("attention", |fields, tensors| Ok(Op::Attention(attention::read(fields, tensors)?))),
+    ("signal", |fields, _| signal::read(fields)),
     ("slice", views::slice),
     ("transpose", views::transpose),
     ("reshape", views::reshape),
@@ -167,6 +168,7 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
         Op::Convolution(op) => return convolution::write(op),
         Op::Rng(op) => return rng::write(op),
         Op::Resample(op) => return resample::write(op, operation, graph),
+        Op::Signal(op) => return signal::write(op, operation, graph),
         Op::Recurrence(op) => return recurrence::write(op),
         Op::Attention(op) => return attention::write(op, operation, graph),
         Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {

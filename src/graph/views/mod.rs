@@ -86,7 +86,12 @@ impl<T: Moving> Semantics for T {
 ///
 /// # Errors
 /// `BadParam` naming the result.
-fn check_moved(of: &dyn fmt::Display, x: &TensorDesc, y: &TensorDesc, dims: &[i64]) -> Result<()> {
+pub(in crate::graph) fn check_moved(
+    of: &dyn fmt::Display,
+    x: &TensorDesc,
+    y: &TensorDesc,
+    dims: &[i64],
+) -> Result<()> {
     let (name, own) = (&y.name, &y.dims);
     if y.dims != dims {
         let text = format!("{of}: output `{name}` is {own:?}, expected {dims:?}");

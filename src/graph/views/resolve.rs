@@ -41,6 +41,9 @@ pub(in crate::graph) fn resolve(
     if !operations.iter().any(|operation| operation.op.moves()) {
         return Ok(None);
     }
+    if operations.iter().any(|operation| matches!(operation.op, Op::Signal(_))) {
+        return refuse("a signal runs by itself".to_owned());
+    }
     let written = operations.iter().enumerate();
     let written = written.flat_map(|(at, of)| of.outputs.iter().map(move |uid| (*uid, at)));
     let writers: HashMap<i64, usize> = written.collect();

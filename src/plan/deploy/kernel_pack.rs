@@ -14,7 +14,7 @@ use crate::compile::{Image, compile_all, options};
 use crate::engine::{EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::escape::escaped;
-use crate::frontend::{Values, random_tensors};
+use crate::frontend::{Values, random_tensors, set_awaited};
 use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::context::config::Config;
@@ -408,7 +408,9 @@ fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> R
 /// Runs a configuration on the canary inputs and returns the digest of its outputs.
 fn canary(simulator: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Result<String> {
     let plan = simulator.plan_with(graph, config)?;
-    let outputs = simulator.trial(&plan, &random_tensors(graph.inputs(), CANARY_SEED)?)?.outputs;
+    let mut inputs = random_tensors(graph.inputs(), CANARY_SEED)?;
+    set_awaited(graph, &mut inputs);
+    let outputs = simulator.trial(&plan, &inputs)?.outputs;
     Ok(digest(graph, &outputs))
 }
 

@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::cache::Held;
 use crate::codegen::KernelSource;
 use crate::compile::{Image, disassemble, options};
-use crate::device::{Device, Launch};
+use crate::device::{Device, Launch, REPORT_BYTES};
 use crate::error::{Error, Result};
 use crate::kernel::{Argument, KernelSpec};
 use crate::plan::dump::format::{
@@ -141,6 +141,15 @@ impl PlannedKernel {
                 bytes: self.scratch[at],
                 offset: 0,
                 written: true,
+                map: None,
+            },
+            // What it reports is not the problem's.
+            Argument::Report(_) => DumpArgument {
+                tensor: "#report".to_owned(),
+                passed: Passed::Scratch,
+                bytes: REPORT_BYTES,
+                offset: 0,
+                written: false,
                 map: None,
             },
             Argument::Address(at) => named(at, Passed::Address),

@@ -3,7 +3,7 @@
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
-    Attention, AttentionShape, Band, Diagonal, Direction, MatmulMath, Recurrence, RowLayout,
+    Attention, AttentionShape, Band, Diagonal, Direction, MatmulMath, Recurrence, RowLayout, Signal,
 };
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::{DType, OperationGraph, TensorDesc};
@@ -21,6 +21,7 @@ use crate::resample;
 use crate::rng;
 use crate::rnn_cells::user_cells;
 use crate::rows::{layer, long};
+use crate::signal;
 use crate::views;
 
 /// A kernel to plant bugs in: a graph with values, an engine and the knobs that choose its form.
@@ -368,7 +369,20 @@ fn recurrences() -> Vec<Form> {
     ]
 }
 
+/// Signals that pass on what they copy; the flag of a wait has its value.
+fn signals() -> Vec<Form> {
+    let of = |op: Signal| {
+        let graph = signal::passed(op, DType::F32);
+        let inputs = kiln::plan::random_values(&graph, 3).unwrap();
+        (graph, inputs)
+    };
+    vec![
+        form("signal_set", "signal", of(Signal::set(5)), &[]),
+        form("signal_wait", "signal", of(Signal::wait(5).timeout_ms(20)), &[]),
+    ]
+}
+
 pub fn forms() -> Vec<Form> {
-    let rows = rows().into_iter().chain(random());
+    let rows = rows().into_iter().chain(random()).chain(signals());
     rows.chain(products()).chain(attentions()).chain(recurrences()).collect()
 }
