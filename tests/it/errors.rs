@@ -305,9 +305,9 @@ fn engines_and_knobs() {
     refused(
         ErrorKind::BadParam,
         "unknown engine `conv`: expected one of pointwise, pointwise_general, pointwise_grouped, \
-         reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, \
-         convolution_depthwise, convolution_direct, resample_direct, attention_decode, attention_wgmma, attention_mma, attention_simt, \
-         rnn_cta, rnn_cluster, rnn_grid, rnn_stream, rnn_step, signal",
+         reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_depthwise, \
+         convolution_direct, resample_direct, attention_decode, attention_wgmma, attention_mma, \
+         attention_simt, rnn_cta, rnn_cluster, rnn_grid, rnn_stream, rnn_step, signal",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
