@@ -125,7 +125,10 @@ impl<'a> Clusters<'a> {
     /// Merges the groups that touch a virtual tensor, and those between them.
     fn merge_virtual(&mut self) {
         let graph = self.graph;
-        for tensor in graph.tensors().iter().filter(|tensor| tensor.is_virtual) {
+        // What a signal passes on in place may lie in the memory of a tensor that has some.
+        let lies_nowhere =
+            |uid: i64| graph.tensor(graph.memory_of(uid)).is_ok_and(|memory| memory.is_virtual);
+        for tensor in graph.tensors().iter().filter(|tensor| lies_nowhere(tensor.uid)) {
             let touching = self.touching.get(&tensor.uid).into_iter().flatten();
             let groups: BTreeSet<usize> = touching.map(|at| self.of[*at]).collect();
             self.merge(groups);

@@ -66,6 +66,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
+        &convolution::DepthwiseEngine,
         &convolution::DirectEngine,
         &resample::DirectEngine,
         &attention::DecodeEngine,

@@ -253,6 +253,11 @@ fn convolutions() {
 }
 
 #[test]
+fn depthwise_convolutions() {
+    run("depthwise", none);
+}
+
+#[test]
 fn views() {
     run("views", near_one);
 }

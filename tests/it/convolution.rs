@@ -1,11 +1,13 @@
 //! Convolutions: what is refused with which words, documents that say them, and graphs for tests of
 //! all kernels.
 
+use kiln::device::Counters;
 use kiln::graph::{Convolution, ConvolutionPass, MatmulMath, Op, Window};
 use kiln::{DType, ErrorKind, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::cases::{File, Parameters};
+use crate::harness;
 
 fn graph(with: Value) -> OperationGraph {
     let with: Parameters = serde_json::from_value(with).unwrap();
@@ -34,6 +36,24 @@ pub fn filter() -> OperationGraph {
     graph(json!({
         "pass": "backward_filter", "dtype": "f32", "n": 3, "c": 5, "k": 4, "image": [9],
         "filter": [4], "strides": [2], "pre": [2], "post": [1], "reversed": true,
+    }))
+}
+
+/// Groups of one channel, strided; the operands are computed, and an index is added to the result.
+pub fn depthwise() -> OperationGraph {
+    graph(json!({
+        "pass": "forward", "dtype": "f16", "n": 2, "groups": 12, "c": 1, "k": 1, "image": [9, 8],
+        "filter": [3, 3], "strides": [2, 1], "pre": [1, 1], "post": [1, 1], "lay": "channels_last",
+        "fused": "rich",
+    }))
+}
+
+/// The gradient of an image of groups of one channel.
+pub fn depthwise_gradient() -> OperationGraph {
+    graph(json!({
+        "pass": "backward_data", "dtype": "bf16", "n": 2, "groups": 10, "c": 1, "k": 1,
+        "image": [9, 8], "filter": [3, 2], "dilations": [1, 2], "pre": [1, 1], "post": [2, 0],
+        "lay": "channels_last",
     }))
 }
 
@@ -214,4 +234,24 @@ fn documents_say_all_of_a_convolution() {
     let shown = "convolution_forward{filter_strides=[2, 1], dilations=[1, 2], pre_paddings=[3, 0], \
                  post_paddings=[0, 4], reversed, alpha=0.5, beta=-2}";
     assert_eq!(graph.operations()[0].op.to_string(), shown);
+}
+
+/// A thread reads each element of its rows and columns once, what is next to them, its filter, and
+/// stores its results: 38 rows (four strips of 8 rows and one more at either end, but for the
+/// padding) of 46 columns, 9 taps a thread; no tap meets a padded element.
+#[test]
+fn depthwise_convolutions_read_what_they_must() {
+    let graph = graph(json!({
+        "pass": "forward", "dtype": "f16", "n": 1, "groups": 32, "c": 1, "k": 1, "image": [32, 32],
+        "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "channels_last",
+    }));
+    let inputs = graph.inputs().map(|of| (of.uid, harness::fill(of, 3, 1.0))).collect();
+    let count = |config: &str| harness::count(&graph, Some(&config.parse().unwrap()), &inputs);
+    let own = count("convolution_depthwise{items=4, rows=8, strip=4, threads=128}");
+    let (image, outputs, threads) = (2 * 32 * 38 * 46, 32 * 32 * 32_u64, 8 * 4 * 8);
+    assert_eq!(own.total.global.bytes, image + 2 * outputs + threads * 2 * 4 * 9);
+    let direct = count("convolution_direct{items=4, threads=256}");
+    let per_output = |counters: &Counters| counters.total.lane_instructions as f64 / outputs as f64;
+    let [own, direct] = [&own, &direct].map(per_output);
+    assert!(own < 36.0 && direct > 90.0, "{own:.1} and {direct:.1} instructions for an output");
 }

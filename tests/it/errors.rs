@@ -305,9 +305,9 @@ fn engines_and_knobs() {
     refused(
         ErrorKind::BadParam,
         "unknown engine `conv`: expected one of pointwise, pointwise_general, pointwise_grouped, \
-         reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_direct, \
-         resample_direct, attention_decode, attention_wgmma, attention_mma, attention_simt, \
-         rnn_cta, rnn_cluster, rnn_grid, rnn_stream, rnn_step, signal",
+         reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_depthwise, \
+         convolution_direct, resample_direct, attention_decode, attention_wgmma, attention_mma, \
+         attention_simt, rnn_cta, rnn_cluster, rnn_grid, rnn_stream, rnn_step, signal",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
@@ -328,7 +328,7 @@ fn graphs_no_engine_runs() {
         "no engine runs the graph: pointwise: matmul is not pointwise; \
          reduction_columns: matmul is neither pointwise nor a reduction; \
          gemm_wgmma: the GEMM has more than 2^62 multiplications; \
-         convolution_direct: matmul is neither a convolution nor pointwise; \
+         convolution_depthwise: matmul is neither a convolution nor pointwise; \
          resample_direct: matmul is neither a resampling nor pointwise; \
          attention_decode: matmul is no attention; rnn_cta: the operation is not a recurrent \
          layer; signal: the graph has no signal",

@@ -196,6 +196,13 @@ fn golden_convolutions() {
     let [grouped, strided] = [convolution::grouped(), convolution::strided()];
     assert_golden("sm75_convolution_f16_direct_forward.cu", &direct(&grouped)[0]);
     assert_golden("sm75_convolution_bf16_direct_backward_data.cu", &direct(&strided)[0]);
+    for (name, graph) in
+        [("f16", convolution::depthwise()), ("bf16", convolution::depthwise_gradient())]
+    {
+        let knobs = [("items", 2), ("rows", 4), ("strip", 2)];
+        let source = &kernels("convolution_depthwise", &graph, &knobs)[0];
+        assert_golden(&format!("sm75_convolution_{name}_depthwise.cu"), source);
+    }
     let windowed = convolution::windowed("forward", "bias_relu");
     let window = kernels("gemm_mma", &windowed, &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window.cu", &window[0]);

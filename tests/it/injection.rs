@@ -256,6 +256,7 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (views::split_heads(), vec![]),
         (convolution::grouped(), vec![]),
         (convolution::strided(), vec![]),
+        (convolution::depthwise(), vec![]),
         (convolution::windowed("forward", "scale_bias_relu"), vec![("split_k", 1)]),
         (convolution::windowed("backward_filter", "nothing"), vec![("split_k", 1)]),
         (convolution::pixels("forward", 8), vec![("split_k", 1)]),

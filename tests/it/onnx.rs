@@ -248,6 +248,7 @@ fn every_engine_agrees_with_onnx_on_products() {
     let engines = [
         "gemm_mma",
         "gemm_simt",
+        "convolution_depthwise",
         "convolution_direct",
         "resample_direct",
         "attention_decode",

@@ -56,9 +56,11 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
     let knobs = |names: &[&str]| names.iter().map(|knob| config.knob(knob).unwrap()).collect();
     match config.engine.as_ref() {
         // A thread sums alone.
-        "pointwise" | "pointwise_grouped" | "convolution_direct" | "resample_direct" => {
-            (Vec::new(), false)
-        }
+        "pointwise"
+        | "pointwise_grouped"
+        | "convolution_depthwise"
+        | "convolution_direct"
+        | "resample_direct" => (Vec::new(), false),
         // A row that is read again takes its variance in the phase of its mean.
         "reduction" => {
             let read = plan.kernels()[0].report().stem.ends_with("_read");

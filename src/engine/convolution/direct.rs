@@ -6,7 +6,7 @@ use crate::engine::convolution::problem::Problem;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
-use crate::engine::items::{blocks, launch};
+use crate::engine::items::{Item, blocks, launch};
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
@@ -122,8 +122,12 @@ impl Tunable<2> for Direct<'_> {
         };
         let dram_bytes: f64 = stored(problem.graph).map(bytes).sum();
         let multiply_adds = problem.multiply_adds();
-        // A load of each operand, one of them shared by all items, and their conversions.
-        let loads = multiply_adds * (1.0 + 1.0 / items as f64);
+        let apart = problem.item() == Item::Group;
+        // A load of each operand, one of them shared by all items unless these are groups.
+        let loads = multiply_adds * if apart { 2.0 } else { 1.0 + 1.0 / items as f64 };
+        // Its address and conversion; groups of one channel have a tap's coordinates for each,
+        // too: 125 instructions for 9 taps of f16, 1 and 4 items (MobileNet-v2's layers).
+        let load = if apart { 5.0 } else { 2.0 };
         let operations = problem.graph.operations.len() as f64 * INSTRUCTIONS_OPERATION;
         let elements = volume(&problem.graph.tensors[problem.epilogue.tensor].dims) as f64;
         let double = problem.op.math == MatmulMath::F64;
@@ -138,7 +142,7 @@ impl Tunable<2> for Direct<'_> {
             l2_bytes: dram_bytes.max(loads),
             in_flight_bytes: (threads * (items + 1) * 4) as f64,
             round_trips: 1.0,
-            lane_instructions: 2.0 * loads + if double { 0.0 } else { arithmetic },
+            lane_instructions: load * loads + if double { 0.0 } else { arithmetic },
             f64_instructions: if double { arithmetic } else { 0.0 },
             tensor: None,
         }]

@@ -5,10 +5,16 @@
 //! a gradient. A thread computes some neighbouring channels of an element, so that what it reads of
 //! one operand serves all of them. It takes every shape, stride and type, with pointwise operations
 //! in front of and behind the convolution.
+//!
+//! `convolution_depthwise` computes groups of one channel, which are bound by memory: a thread
+//! walks along rows with the filter and the sums of the rows that it meets in registers.
 
+mod depthwise;
+mod depthwise_parameters;
 mod direct;
 mod parameters;
 mod problem;
 mod role;
 
+pub(super) use depthwise::DepthwiseEngine;
 pub(super) use direct::DirectEngine;

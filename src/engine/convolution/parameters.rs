@@ -68,7 +68,7 @@ struct Spatial {
 
 /// An operand of a convolution.
 #[derive(Debug, Serialize)]
-struct Factor {
+pub(super) struct Factor {
     #[serde(flatten)]
     operand: Operand,
     /// Whether all items share it.
@@ -77,7 +77,7 @@ struct Factor {
 
 /// A number of channels.
 #[derive(Debug, Serialize)]
-struct Count {
+pub(super) struct Count {
     name: &'static str,
     value: i64,
 }
@@ -101,13 +101,8 @@ impl Parameters {
             names,
         };
         let mut functions = BTreeSet::new();
-        let operands_read = operands
-            .iter()
-            .map(|fusion| Factor {
-                operand: context.operand(fusion, &[], &mut functions),
-                shared: context.is_shared(fusion),
-            })
-            .collect();
+        let operands_read =
+            operands.iter().map(|fusion| factor(&context, fusion, &mut functions)).collect();
         let (formula, pass) = ROLES[op.pass as usize];
         let ConvolutionShape { n, c, k, filter, response, .. } = shape;
         let (summed, meetings) = match op.pass {
@@ -137,8 +132,18 @@ impl Parameters {
     }
 }
 
+/// An operand as a kernel reads it.
+pub(super) fn factor(
+    context: &Context<'_>,
+    fusion: &Fusion,
+    functions: &mut BTreeSet<&'static str>,
+) -> Factor {
+    let shared = context.is_shared(fusion);
+    Factor { operand: context.operand(fusion, &[], functions), shared }
+}
+
 /// The channels of groups, where an index counts along groups and channels.
-fn counted(problem: &Problem<'_>) -> Vec<Count> {
+pub(super) fn counted(problem: &Problem<'_>) -> Vec<Count> {
     let Problem { operands, epilogue, shape, .. } = problem;
     let counts = |fusion: &Fusion| {
         let along = |source: &Source| match source {

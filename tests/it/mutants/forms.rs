@@ -245,6 +245,12 @@ fn products() -> Vec<Form> {
             &[("split_k", 1), ("warp_n", 32)],
         ),
         form("convolution", "convolution_direct", from(convolution::grouped()), &[("items", 2)]),
+        form(
+            "convolution_depthwise",
+            "convolution_depthwise",
+            from(convolution::depthwise()),
+            &[("items", 4), ("rows", 4), ("strip", 2)],
+        ),
         form("convolution_data", "convolution_direct", from(convolution::strided()), &[]),
         form("convolution_filter", "convolution_direct", from(convolution::filter()), &[]),
         form("resample", "resample_direct", resampled(resample::winners()), &[("items", 2)]),

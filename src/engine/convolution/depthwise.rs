@@ -1,0 +1,216 @@
+//! The engine `convolution_depthwise`: groups of one channel, by threads that walk along rows.
+
+use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored, volume};
+use crate::engine::convolution::depthwise_parameters::{Parameters, Walk};
+use crate::engine::convolution::parameters::ROLES;
+use crate::engine::convolution::problem::Problem;
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::decompose::Decomposed;
+use crate::engine::header::KernelNames;
+use crate::engine::items::{Item, blocks, launch};
+use crate::engine::tunable::{Tunable, Tuned, settings};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
+use crate::error::Result;
+use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::kernel::{KernelPlan, Lowering};
+use crate::target::Target;
+use crate::tensor::TensorDesc;
+
+const NAME: &str = "convolution_depthwise";
+
+/// Threads that hide each other's latency: two blocks of 128 on every SM, each thread with the
+/// loads of a row of its strip in flight.
+const THREADS_SM: i64 = 256;
+
+/// Registers of a thread besides those of its filter, sums and elements.
+const REGISTERS_OWN: i64 = 48;
+
+/// The most registers that a setting is expected to take, below which nothing spills.
+const REGISTERS_MAX: i64 = 224;
+
+/// The engine `convolution_depthwise`.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct DepthwiseEngine;
+
+impl Engine for DepthwiseEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let decomposed = Decomposed::of(graph)?;
+        Walk::of(&Problem::of(decomposed.graph(), target.arch.capability)?)?;
+        let depthwise = Depthwise { decomposed, target };
+        let best = depthwise.best();
+        Ok(Box::new(Tuned::of(depthwise, [best])?))
+    }
+}
+
+settings! { pub(super) struct Settings { items, rows, strip, threads } }
+
+/// A graph as this engine runs it.
+#[derive(Debug, Clone)]
+struct Depthwise<'a> {
+    decomposed: Decomposed<'a>,
+    target: &'a Target,
+}
+
+impl Depthwise<'_> {
+    fn problem(&self) -> Problem<'_> {
+        let graph = self.decomposed.graph();
+        Problem::of(graph, self.target.arch.capability).expect("the engine supports the graph")
+    }
+
+    /// Threads that have work.
+    fn points(&self, problem: &Problem<'_>, settings: Settings) -> i64 {
+        let axes = settings.strips(&problem.epilogue.axes);
+        volume(&blocks(&axes, Item::Group, settings.items))
+    }
+
+    fn registers(&self, problem: &Problem<'_>, settings: Settings) -> i64 {
+        let walk = Walk::of(problem).expect("the engine supports the graph");
+        let words = if problem.op.math == MatmulMath::F64 { 2 } else { 1 };
+        let Settings { items, strip, .. } = settings;
+        REGISTERS_OWN + words * items * (volume(&walk.taps) + walk.ages() * strip + 1)
+    }
+
+    /// The most neighbouring channels of an access.
+    fn items_max(&self, problem: &Problem<'_>) -> i64 {
+        let graph = problem.graph;
+        let along = |at: usize| problem.epilogue.strides(graph, at).map_or(0, |of| of.group);
+        let output = problem.epilogue.program.outputs[0];
+        if along(output) != 1 {
+            return 1;
+        }
+        let bytes = graph.tensors[output].dtype.bytes() as i64;
+        (ACCESS_BYTES_MAX / bytes).min(problem.shape.groups)
+    }
+}
+
+impl Tunable<4> for Depthwise<'_> {
+    const KNOBS: [&'static str; 4] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Settings;
+    type Refusal = String;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn all_knobs(&self) -> [Knob; 4] {
+        let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
+        [
+            knob("items", "neighbouring channels that a thread computes", &[1, 2, 4, 8]),
+            knob("rows", "rows of the result along which a thread walks", &[1, 4, 8, 16, 32]),
+            knob("strip", "neighbouring columns that a thread computes", &[1, 2, 4, 8]),
+            knob("threads", "threads per block", &[128, 256]),
+        ]
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Settings, String> {
+        match self.registers(&self.problem(), settings) {
+            0..=REGISTERS_MAX => Ok(settings),
+            needed => Err(format!("needs {needed} registers, a thread has {REGISTERS_MAX}")),
+        }
+    }
+
+    fn best(&self) -> Settings {
+        let problem = self.problem();
+        let wanted = THREADS_SM * i64::from(self.target.sm_count);
+        let [height, width] = [0, 1].map(|axis| problem.epilogue.axes.spatial[axis]);
+        let fits = |of: &Settings| self.registers(&problem, *of) <= REGISTERS_MAX;
+        let most = self.items_max(&problem);
+        let all = [8, 4, 2, 1].into_iter().filter(|items| *items <= most);
+        let all = all.flat_map(|items| [4, 2, 1].map(|strip| (items, strip)));
+        let all: Vec<Settings> = all
+            .flat_map(|(items, strip)| {
+                [32, 16, 8, 4].map(|rows| Settings { items, rows, strip, threads: 128 })
+            })
+            .filter(|of| of.strip < 2 * width && (of.rows < 2 * height || of.rows == 4) && fits(of))
+            .collect();
+        let busy = all.iter().find(|of| self.points(&problem, **of) >= wanted);
+        let least = Settings { items: 1, rows: 1, strip: 1, threads: 128 };
+        // Of too little work for the device, that of the most threads.
+        let spread = all.iter().max_by_key(|of| self.points(&problem, **of));
+        busy.or(spread).copied().unwrap_or(least)
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let Settings { items, rows, strip, threads } = self.best();
+        vec![
+            format!(
+                "items={items}: up to an access of 16 bytes, if every SM has {THREADS_SM} threads"
+            ),
+            format!("rows={rows}: the most that leave them; a row is read once"),
+            format!("strip={strip}: columns that share what they read, as far as registers last"),
+            format!("threads={threads}: whole warps that share what they read in L1"),
+        ]
+    }
+
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        vec![
+            Settings { strip: settings.strip / 2, ..settings },
+            Settings { items: settings.items / 2, ..settings },
+        ]
+    }
+
+    fn notes(&self, _settings: Settings) -> Notes {
+        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
+    }
+
+    fn work(&self, settings: &Settings) -> Vec<KernelWork> {
+        let problem = self.problem();
+        let walk = Walk::of(&problem).expect("the engine supports the graph");
+        let Settings { items, rows, strip, threads } = *settings;
+        let points = self.points(&problem, *settings);
+        let bytes = |(_, tensor): (usize, &TensorDesc)| {
+            tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
+        };
+        let dram_bytes: f64 = stored(problem.graph).map(bytes).sum();
+        let steps = rows + walk.ages() - 1;
+        // What a thread reads: its rows, as wide as its strip and the taps around it.
+        let read = (points * steps * walk.strides[0] * walk.span(strip)) as f64;
+        let source = &problem.graph.tensors[problem.operands[walk.source].tensor];
+        let width = source.dtype.bytes() as f64;
+        let multiply_adds = (points * steps * strip * items * volume(&walk.taps)) as f64;
+        let operations = problem.graph.operations.len() as f64 * INSTRUCTIONS_OPERATION;
+        let elements = volume(&problem.graph.tensors[problem.epilogue.tensor].dims) as f64;
+        let double = problem.op.math == MatmulMath::F64;
+        let arithmetic = multiply_adds + operations * elements;
+        vec![KernelWork {
+            blocks: ceil_div(points, threads) as u64,
+            threads: threads as u32,
+            registers: self.registers(&problem, *settings) as u32,
+            shared_bytes: 0,
+            dram_bytes,
+            // Half of what neighbours share lies in L1.
+            l2_bytes: dram_bytes.max(read * items as f64 * width / 2.0),
+            in_flight_bytes: (threads * walk.span(strip) * items) as f64 * width,
+            round_trips: steps as f64,
+            // An address and a check of its bounds, and the conversion of each element.
+            lane_instructions: read * (4.0 + items as f64) + if double { 0.0 } else { arithmetic },
+            f64_instructions: if double { arithmetic } else { 0.0 },
+            tensor: None,
+        }]
+    }
+
+    fn lowering(&self, settings: &Settings) -> Lowering {
+        let problem = self.problem();
+        let graph = problem.graph;
+        let output = problem.epilogue.program.outputs[0];
+        let pass = ROLES[problem.op.pass as usize].1;
+        let names = KernelNames {
+            stem: format!("sm75_convolution_{}_depthwise_{pass}", graph.tensors[output].dtype),
+            template: "convolution/sm75_convolution_depthwise.cu",
+            entry: "convolution",
+        };
+        let points = self.points(&problem, *settings);
+        let spec = names.spec(self.target.arch, &Parameters::of(&problem, *settings));
+        let launch = launch(graph, points, settings.threads, &problem.passed());
+        Lowering::from(KernelPlan { spec, launch })
+    }
+}
