@@ -198,6 +198,10 @@ fn golden_convolutions() {
     let windowed = convolution::windowed("forward", "bias_relu");
     let window = kernels("gemm_mma", &windowed, &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window.cu", &window[0]);
+    let groups = kernels("gemm_mma", &convolution::batched("forward"), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_groups.cu", &groups[0]);
+    let phases = kernels("gemm_mma", &convolution::phases("bias_relu"), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_phases.cu", &phases[0]);
 }
 
 #[test]

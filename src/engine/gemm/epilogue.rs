@@ -10,6 +10,7 @@ use crate::engine::gemm::context::Context;
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
 use crate::engine::gemm::layout::{Layout, Load, Matrix, Store};
 use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::window::{Window, WindowParameters};
 use crate::engine::program::Source;
 use crate::engine::reduce::op_name;
 use crate::engine::signature::{Indent, Width, ctype, list};
@@ -21,6 +22,8 @@ pub(super) struct EpilogueParameters {
     vector: i64,
     /// Whether it stores from registers, else by TMA.
     stores: bool,
+    /// Where its rows and columns are.
+    window: Option<WindowParameters>,
     tensors: Vec<Layout>,
     loaded: Vec<Load>,
     loads_valid: bool,
@@ -78,7 +81,7 @@ impl Context<'_> {
         let Problem { epilogue, m, n, .. } = self.problem;
         Matrix {
             fusion: epilogue,
-            placed: false,
+            window: self.problem.result.as_ref(),
             extents: [*m, *n],
             along_columns: true,
             vector,
@@ -137,6 +140,7 @@ impl Context<'_> {
         EpilogueParameters {
             vector,
             stores: true,
+            window: self.problem.result.as_ref().map(Window::of_result),
             tensors: tensors.map(|at| self.layout(at, &matrix)).collect(),
             loads_valid: loaded.iter().any(|tensor| tensor.load_valid == "valid"),
             loaded,

@@ -8,6 +8,7 @@ use crate::engine::dimensions::coordinates;
 use crate::engine::gemm::axes::{Term, View, offset, runs, stride};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::problem::{Fusion, Problem};
+use crate::engine::gemm::window::Window;
 use crate::engine::position::Neighbours;
 use crate::engine::signature::ctype;
 use crate::tensor::TensorDesc;
@@ -20,8 +21,8 @@ pub(super) struct Layout {
     /// 0 of what is not stored.
     access_bytes: i64,
     strides: Vec<Stride>,
-    /// Whether elements are where a window's rows and K meet.
-    placed: bool,
+    /// What a window's element depends on, where it is met so; else nothing.
+    placed: &'static str,
     offset: String,
 }
 
@@ -60,8 +61,8 @@ pub(super) struct Store {
 /// How vectors of the tensors of a prologue or an epilogue are moved.
 pub(super) struct Matrix<'a> {
     pub(super) fusion: &'a Fusion,
-    /// Whether rows and columns meet by a window, not where their steps lead.
-    pub(super) placed: bool,
+    /// Where rows and columns meet, if not where their steps lead.
+    pub(super) window: Option<&'a Window>,
     /// Rows and columns.
     pub(super) extents: [i64; 2],
     /// Along columns, else along rows.
@@ -81,7 +82,7 @@ impl Context<'_> {
     pub(super) fn position(&self, at: usize, of: &Matrix<'_>) -> String {
         let name = &self.names[at];
         let View { batches, row, column } = self.view(at, of);
-        if self.apart(at, of).is_some() {
+        if of.window.is_some() || self.apart(at, of).is_some() {
             return format!("op::position({name}_layout::at(batch, row, column + j))");
         }
         let neighbours = Neighbours {
@@ -102,8 +103,8 @@ impl Context<'_> {
     pub(super) fn layout(&self, at: usize, of: &Matrix<'_>) -> Layout {
         let Matrix { extents, along_columns, vector, is_m, .. } = *of;
         let view = self.view(at, of);
-        if of.placed {
-            return self.placed(at, (inner(&view, along_columns), vector));
+        if let Some(window) = of.window {
+            return self.placed(at, window, &view, (inner(&view, along_columns), vector));
         }
         if let Some(apart) = self.apart(at, of) {
             return apart;
@@ -116,7 +117,7 @@ impl Context<'_> {
             text: self.text(at),
             access_bytes: access_of(self.problem, at, &view, extents, along_columns, vector),
             strides: terms.iter().filter(|term| term.stride > 1).map(stride).collect(),
-            placed: false,
+            placed: "",
             offset: offset(&terms, |term| term.constant.clone()),
         }
     }
@@ -154,30 +155,52 @@ impl Context<'_> {
             text: self.text(at),
             access_bytes: 0,
             strides,
-            placed: false,
+            placed: "",
             offset: terms.join(" + "),
         })
     }
 
     /// Where the elements of a tensor are that is read through a window, so many at a time that
     /// are `step` apart.
-    fn placed(&self, at: usize, (step, vector): (i64, i64)) -> Layout {
+    fn placed(
+        &self,
+        at: usize,
+        window: &Window,
+        view: &View,
+        (step, vector): (i64, i64),
+    ) -> Layout {
         let tensor = &self.problem.graph.tensors[at];
-        let strides: Vec<i64> = (0..tensor.dims.len()).map(|axis| stride(tensor, axis)).collect();
-        let term = |(axis, stride): (usize, &i64)| match stride {
-            0 => None,
-            1 => Some(format!("index_t(p.d{axis})")),
-            _ => Some(format!("index_t(p.d{axis}) * D{axis}")),
+        let mut strides = Vec::new();
+        let mut terms = Vec::new();
+        let mut add = |coordinate: String, name: String, stride: i64| match stride {
+            0 => {}
+            1 => terms.push(coordinate),
+            _ => {
+                terms.push(format!("{coordinate} * {name}"));
+                strides.push(Stride { name, value: stride });
+            }
         };
-        let terms: Vec<String> = strides.iter().enumerate().filter_map(term).collect();
-        let named = strides.iter().enumerate().filter(|(_, stride)| **stride > 1);
-        let named = named.map(|(axis, value)| Stride { name: format!("D{axis}"), value: *value });
+        for (number, stride) in view.batches.iter().enumerate() {
+            add(format!("batch.i{number}"), format!("BATCH{number}"), *stride);
+        }
+        let moving = (0..tensor.dims.len()).filter(|axis| window.moves(*axis));
+        let moving: Vec<usize> = moving.filter(|axis| stride(tensor, *axis) != 0).collect();
+        for axis in &moving {
+            add(format!("index_t(p.d{axis})"), format!("D{axis}"), stride(tensor, *axis));
+        }
         Layout {
             name: self.names[at].clone(),
             text: self.text(at),
-            access_bytes: placed_access(tensor, step, vector),
-            strides: named.collect(),
-            placed: !terms.is_empty(),
+            access_bytes: match tensor.is_virtual {
+                true => 0,
+                false => placed_access(tensor, step, vector),
+            },
+            strides,
+            placed: match (moving.is_empty(), window.takes_batch()) {
+                (true, _) => "",
+                (false, true) => "batch, row, column",
+                (false, false) => "row, column",
+            },
             offset: if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
         }
     }

@@ -22,6 +22,7 @@ mod lowering;
 mod mma;
 mod operand;
 mod partials;
+mod phases;
 mod problem;
 mod rasterization;
 mod simt;

@@ -37,7 +37,10 @@ pub(super) struct OperandParameters {
     element: &'static str,
     cta_rows: &'static str,
     extent: &'static str,
-    is_dynamic: bool,
+    /// Where the rows of a batch end, if not where those of all do.
+    row_end: Option<String>,
+    /// Whether what is valid depends on the batch.
+    takes_batch: bool,
     k_major: bool,
     vector: i64,
     tile: &'static str,
@@ -89,7 +92,7 @@ impl Context<'_> {
         let OperandTile { dtype, layout, vector, staged, transposed } = tile;
         let matrix = Matrix {
             fusion: &of.prologue,
-            placed: of.window.is_some(),
+            window: of.window.as_ref(),
             extents: [of.extent, self.problem.k],
             along_columns: of.k_major,
             vector,
@@ -104,6 +107,12 @@ impl Context<'_> {
             other: dual.map(|dual| self.names[dual.b].clone()),
         };
         let stored = self.stored(of);
+        let window = of.window.as_ref().map(Window::parameters);
+        let row_end = match is_a {
+            true if self.tiling.dynamic_m => Some("batch.M".to_owned()),
+            true => self.phase_rows(),
+            false => None,
+        };
         let placed = stored.iter().copied().chain(of.prologue.program.positions());
         OperandParameters {
             title: format!("{name}: {text}, and its path into shared memory."),
@@ -111,14 +120,15 @@ impl Context<'_> {
             element: ctype(dtype),
             cta_rows: if is_a { "CTA_M" } else { columns },
             extent: if is_a { "M" } else { "N" },
-            is_dynamic: is_a && self.tiling.dynamic_m,
+            takes_batch: row_end.is_some() || window.as_ref().is_some_and(|of| of.takes_batch),
+            row_end,
             k_major: of.k_major,
             vector,
             tile: layout,
             transposed,
             staged,
             dual: dual.is_some(),
-            window: of.window.as_ref().map(Window::parameters),
+            window,
             tensors: placed.map(|at| self.layout(at, &matrix)).collect(),
             copied: (!staged).then(copied),
             prologue: staged.then(|| self.prologue(of, dtype, &matrix, &stored)),

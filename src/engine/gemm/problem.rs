@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::access::{PARAMETERS_MAX, span_elements, volume};
+use crate::engine::access::{PARAMETERS_MAX, ceil_div, span_elements, volume};
 use crate::engine::decompose::Decomposed;
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
+use crate::engine::gemm::phases::Phases;
 use crate::engine::gemm::window::Window;
 use crate::engine::program::{GraphProgram, Source, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
@@ -71,6 +72,10 @@ pub(super) struct Problem<'a> {
     pub(super) epilogue: Fusion,
     /// Reductions of the epilogue.
     pub(super) reductions: Vec<EpilogueReduction>,
+    /// Where rows and columns of the epilogue's tensors are, if not where their steps lead.
+    pub(super) result: Option<Window>,
+    /// Batches with rows and K of their own.
+    pub(super) phases: Option<Phases>,
     /// The tensors that give each batch's own M, N and K.
     pub(super) overrides: [Option<usize>; 3],
 }
@@ -149,7 +154,7 @@ impl<'a> Problem<'a> {
             return Err(Error::not_supported(text));
         }
         refuse_i64(graph)?;
-        let decomposed = Decomposed::drawn(graph)?;
+        let decomposed = Decomposed::drawn(graph)?.grouped()?;
         let graph = decomposed.graph();
         let (operation, matmul, other) = gemms(graph)?;
         let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
@@ -219,6 +224,38 @@ impl<'a> Problem<'a> {
         volume(&self.batches)
     }
 
+    /// Elements of the GEMM's result.
+    pub(super) fn element_count(&self) -> f64 {
+        let rows = match &self.phases {
+            Some(phases) => {
+                let others = self.batch_count() as f64 / phases.count() as f64;
+                phases.rows.iter().map(|rows| *rows as f64).sum::<f64>() * others
+            }
+            None => self.m as f64 * self.batch_count() as f64,
+        };
+        rows * self.n as f64
+    }
+
+    /// Tiles with so many rows and columns of all batches, and the K steps of so many elements that
+    /// they take.
+    pub(super) fn tiles_and_steps(&self, [cta_m, cta_n, cta_k]: [i64; 3]) -> [f64; 2] {
+        let columns = ceil_div(self.n, cta_n) as f64;
+        let of = |rows: i64, k: i64| {
+            let tiles = ceil_div(rows, cta_m) as f64 * columns;
+            [tiles, tiles * ceil_div(k, cta_k) as f64]
+        };
+        let batches = self.batch_count() as f64;
+        let (each, times) = match &self.phases {
+            Some(phases) => {
+                let each = phases.rows.iter().zip(&phases.ks).map(|(rows, k)| of(*rows, *k));
+                let sum = |[a, b]: [f64; 2], [c, d]: [f64; 2]| [a + c, b + d];
+                (each.fold([0.0; 2], sum), batches / phases.count() as f64)
+            }
+            None => (of(self.m, self.k), batches),
+        };
+        each.map(|count| count * times)
+    }
+
     /// Whether there is nothing to store.
     pub(super) fn is_empty(&self) -> bool {
         self.m == 0 || self.n == 0 || self.batch_count() == 0
@@ -275,7 +312,10 @@ impl<'a> Problem<'a> {
         });
         let followers = self.epilogue.placed().filter(|at| !self.is_gemm(*at));
         let followers = followers.chain(self.outputs());
-        let followers = followers.map(|at| reach(&self.epilogue.axes, at, [self.m, self.n]));
+        let followers = followers.map(|at| match &self.result {
+            Some(window) => span(at).max(window.reach_max()),
+            None => reach(&self.epilogue.axes, at, [self.m, self.n]),
+        });
         let positions = self.epilogue.program.positions().map(span);
         operands.chain(followers).chain(windows).chain(positions).max().unwrap_or(0)
     }
@@ -288,9 +328,7 @@ fn gemms(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Opera
         match &operation.op {
             Op::Pointwise(_) | Op::Rng(_) | Op::Reduction(_) => {}
             Op::Matmul(op) => found.push((operation, *op)),
-            Op::Convolution(op) if op.is_unscaled() => {
-                found.push((operation, Matmul::new(op.math)));
-            }
+            Op::Convolution(op) => found.push((operation, Matmul::new(op.math))),
             op => {
                 return Err(Error::not_supported(format!(
                     "{op} is neither a GEMM nor pointwise nor a reduction"
@@ -423,6 +461,8 @@ impl<'a> Layout<'_, 'a> {
             dual,
             reductions: reductions.collect::<Result<_>>()?,
             epilogue,
+            result: None,
+            phases: None,
             overrides,
         })
     }

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::engine::access::volume;
-use crate::engine::dimensions::coordinates;
+use crate::engine::gemm::phases::Number;
 
 /// How rows and K of an operand are found in a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub(super) struct Window {
     ks: Vec<i64>,
     /// Where each dimension of the tensor is met.
     dims: Vec<Reach>,
+    /// What says extents that each phase has of its own; `rows` and `ks` have the largest.
+    own: Vec<(Along, String)>,
 }
 
 /// A dimension of a tensor that one coordinate counts alone.
@@ -28,10 +30,21 @@ pub(super) struct Counted {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Reach {
     pub(super) terms: Vec<(Along, i64)>,
-    /// The position where all coordinates are 0.
+    /// The position where all coordinates are 0; the least of those that phases have.
     pub(super) origin: i64,
     /// The dimension's extent.
     pub(super) extent: i64,
+    /// The origin that each phase has of its own.
+    pub(super) own: Option<OwnOrigin>,
+}
+
+/// An origin that each phase has of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct OwnOrigin {
+    /// What says it in C++.
+    pub(super) text: String,
+    /// The largest.
+    pub(super) most: i64,
 }
 
 /// A coordinate of a row or of an element of K.
@@ -41,12 +54,17 @@ pub(super) enum Along {
     K(usize),
 }
 
-/// A window as templates see it (`gemm/operand.cuh`).
+/// A window as templates see it (`gemm/place.cuh`).
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WindowParameters {
+    /// What it is of, and the second coordinate.
+    about: &'static str,
+    second: &'static str,
+    /// Whether some number is a phase's.
+    pub(super) takes_batch: bool,
     constants: Vec<Constant>,
-    /// The position along each dimension.
-    dims: Vec<String>,
+    /// The positions along dimensions that are not always 0.
+    dims: Vec<Position>,
     /// Whether a position is inside the tensor; empty where it always is.
     inside: String,
 }
@@ -57,17 +75,39 @@ struct Constant {
     value: i64,
 }
 
+#[derive(Debug, Clone, Serialize)]
+struct Position {
+    name: String,
+    value: String,
+}
+
 impl Reach {
+    pub(super) fn new(terms: Vec<(Along, i64)>, origin: i64, extent: i64) -> Reach {
+        Reach { terms, origin, extent, own: None }
+    }
+
+    /// The same with the origins of phases.
+    #[must_use]
+    pub(super) fn from(self, origin: Number) -> Reach {
+        let Number { least, most, text } = origin;
+        Reach { origin: least, own: text.map(|text| OwnOrigin { text, most }), ..self }
+    }
+
+    /// The position where all coordinates are 0 that is furthest behind.
+    fn origin_max(&self) -> i64 {
+        self.own.as_ref().map_or(self.origin, |own| own.most)
+    }
+
     /// A dimension that one coordinate counts.
     pub(super) fn counted(along: Along, extent: i64) -> Reach {
-        Reach { terms: vec![(along, 1)], origin: 0, extent }
+        Reach::new(vec![(along, 1)], 0, extent)
     }
 }
 
 impl Window {
     /// A window with these coordinates of rows and of K; those of extent 1 move nothing.
     pub(super) fn new(rows: Vec<i64>, ks: Vec<i64>, dims: Vec<Reach>) -> Window {
-        let mut window = Window { rows, ks, dims: Vec::new() };
+        let mut window = Window { rows, ks, dims: Vec::new(), own: Vec::new() };
         let moving = |reach: Reach| {
             let terms = reach.terms.into_iter().filter(|(along, _)| window.extent(*along) != 1);
             Reach { terms: terms.collect(), ..reach }
@@ -77,7 +117,38 @@ impl Window {
         window
     }
 
-    /// Elements of K.
+    /// The same with extents that phases have of their own.
+    #[must_use]
+    pub(super) fn with(self, own: impl Iterator<Item = (Along, String)>) -> Window {
+        Window { own: own.collect(), ..self }
+    }
+
+    /// The same with rows in the place of K.
+    #[must_use]
+    pub(super) fn transposed(self) -> Window {
+        let other = |along: Along| match along {
+            Along::Row(at) => Along::K(at),
+            Along::K(at) => Along::Row(at),
+        };
+        let Window { rows, ks, dims, own } = self;
+        let reach = |reach: Reach| {
+            let terms = reach.terms.into_iter().map(|(along, step)| (other(along), step));
+            Reach { terms: terms.collect(), ..reach }
+        };
+        Window {
+            rows: ks,
+            ks: rows,
+            dims: dims.into_iter().map(reach).collect(),
+            own: own.into_iter().map(|(along, text)| (other(along), text)).collect(),
+        }
+    }
+
+    /// Rows; the most of a phase.
+    pub(super) fn row_count(&self) -> i64 {
+        volume(&self.rows)
+    }
+
+    /// Elements of K; the most of a phase.
     pub(super) fn k(&self) -> i64 {
         volume(&self.ks)
     }
@@ -94,10 +165,11 @@ impl Window {
         let far =
             |(along, step): &(Along, i64)| step.saturating_mul((self.extent(*along) - 1).max(0));
         let steps: Vec<i64> = reach.terms.iter().map(far).collect();
-        let end = |ends: &dyn Fn(i64) -> i64| {
-            steps.iter().fold(reach.origin, |sum, step| sum.saturating_add(ends(*step)))
+        let end = |origin: i64, ends: &dyn Fn(i64) -> i64| {
+            steps.iter().fold(origin, |sum, step| sum.saturating_add(ends(*step)))
         };
-        end(&|step| step.min(0)) < 0 || end(&|step| step.max(0)) >= reach.extent
+        end(reach.origin, &|step| step.min(0)) < 0
+            || end(reach.origin_max(), &|step| step.max(0)) >= reach.extent
     }
 
     /// Whether some rows and elements of K meet in no element.
@@ -107,7 +179,9 @@ impl Window {
 
     /// The dimension that a coordinate counts alone.
     fn counts(&self, along: Along) -> Option<Counted> {
-        let counts = |reach: &Reach| reach.terms[..] == [(along, 1)] && reach.origin == 0;
+        let counts = |reach: &Reach| {
+            reach.terms[..] == [(along, 1)] && reach.origin == 0 && reach.own.is_none()
+        };
         let axis = self.dims.iter().position(counts)?;
         Some(Counted { axis, extent: self.extent(along) })
     }
@@ -120,8 +194,8 @@ impl Window {
             moving.map(|at| self.counts(along(at))).collect::<Option<Vec<_>>>()
         };
         let [rows, ks] = [of(&self.rows, Along::Row)?, of(&self.ks, Along::K)?];
-        let plain = |reach: &&Reach| !reach.terms.is_empty() || reach.origin != 0;
-        (rows.len() + ks.len() == self.dims.iter().filter(plain).count()).then_some([rows, ks])
+        let moving = (0..self.dims.len()).filter(|axis| self.moves(*axis)).count();
+        (rows.len() + ks.len() == moving).then_some([rows, ks])
     }
 
     /// The dimensions that the innermost coordinates of rows and of K count, where they do so
@@ -138,6 +212,12 @@ impl Window {
         inner % vector == 0 || others.iter().all(|extent| *extent == 1)
     }
 
+    /// Whether the position along a dimension may be another than 0.
+    pub(super) fn moves(&self, axis: usize) -> bool {
+        let reach = &self.dims[axis];
+        !reach.terms.is_empty() || reach.origin != 0 || reach.own.is_some()
+    }
+
     /// The largest position and extent, for the type that holds them.
     pub(super) fn reach_max(&self) -> i64 {
         let far = |reach: &Reach| {
@@ -145,24 +225,51 @@ impl Window {
                 .terms
                 .iter()
                 .map(|(along, step)| step.abs().saturating_mul(self.extent(*along)));
-            steps.fold(reach.origin.abs().max(reach.extent), i64::saturating_add)
+            let origin = reach.origin.abs().max(reach.origin_max().abs());
+            steps.fold(origin.max(reach.extent), i64::saturating_add)
         };
         self.dims.iter().map(far).max().unwrap_or(0)
     }
 
+    /// Whether some number is a phase's.
+    pub(super) fn takes_batch(&self) -> bool {
+        !self.own.is_empty() || self.dims.iter().any(|reach| reach.own.is_some())
+    }
+
+    /// As an operand's template sees it.
     pub(super) fn parameters(&self) -> WindowParameters {
-        let mut constants = Vec::new();
+        self.named("Where a row and an element of K meet", "k", true)
+    }
+
+    /// As the epilogue's template sees it, whose elements are all inside.
+    pub(super) fn of_result(&self) -> WindowParameters {
+        self.named("The element of a row and a column", "column", false)
+    }
+
+    /// The names of the extents of rows, or of K, and the constants that some of them are.
+    fn extents(&self, along: fn(usize) -> Along, prefix: &str) -> (Vec<String>, Vec<Constant>) {
+        let extents = if along(0) == Along::Row(0) { &self.rows } else { &self.ks };
+        let (mut names, mut constants) = (Vec::new(), Vec::new());
+        for (at, extent) in extents.iter().enumerate() {
+            let own = self.own.iter().find(|(own, _)| *own == along(at));
+            let name = own.map_or(format!("{prefix}{at}"), |(_, text)| text.clone());
+            if own.is_none() && at > 0 {
+                constants.push(Constant { name: name.clone(), value: *extent });
+            }
+            names.push(name);
+        }
+        (names, constants)
+    }
+
+    fn named(&self, about: &'static str, second: &'static str, leaves: bool) -> WindowParameters {
+        let (row_extents, mut constants) = self.extents(Along::Row, "ROW");
+        let (k_extents, of_k) = self.extents(Along::K, "K");
+        constants.extend(of_k);
         let mut name = |name: String, value: i64| {
             constants.push(Constant { name: name.clone(), value });
             name
         };
-        for (prefix, extents) in [("ROW", &self.rows), ("K", &self.ks)] {
-            for (at, extent) in extents.iter().enumerate().skip(1) {
-                name(format!("{prefix}{at}"), *extent);
-            }
-        }
-        let rows = coordinates(self.rows.len(), "row", "ROW");
-        let ks = coordinates(self.ks.len(), "k", "K");
+        let (rows, ks) = (coordinates("row", &row_extents), coordinates(second, &k_extents));
         let mut inside = Vec::new();
         let mut dims = Vec::new();
         for (at, reach) in self.dims.iter().enumerate() {
@@ -180,15 +287,37 @@ impl Window {
                     }
                 });
             }
-            if reach.origin != 0 {
-                sum.push(name(format!("ORIGIN{at}"), reach.origin));
+            match &reach.own {
+                Some(own) => sum.push(own.text.clone()),
+                None if reach.origin != 0 => {
+                    sum.push(name(format!("ORIGIN{at}"), reach.origin));
+                }
+                None => {}
             }
-            dims.push(if sum.is_empty() { "0".to_owned() } else { sum.join(" + ") });
-            if self.leaves(reach) {
+            if !sum.is_empty() {
+                dims.push(Position { name: format!("d{at}"), value: sum.join(" + ") });
+            }
+            if leaves && self.leaves(reach) {
                 let extent = name(format!("EXTENT{at}"), reach.extent);
                 inside.push(format!("d{at} >= 0 && d{at} < {extent}"));
             }
         }
-        WindowParameters { constants, dims, inside: inside.join(" && ") }
+        let inside = inside.join(" && ");
+        let takes_batch = self.takes_batch();
+        WindowParameters { about, second, takes_batch, constants, dims, inside }
     }
+}
+
+/// The coordinates of an index along dimensions of these extents.
+fn coordinates(index: &str, extents: &[String]) -> Vec<String> {
+    let coordinate = |at: usize| {
+        let inner = &extents[at + 1..];
+        let quotient = match inner {
+            [] => index.to_owned(),
+            [one] => format!("{index} / {one}"),
+            several => format!("{index} / ({})", several.join(" * ")),
+        };
+        if at == 0 { quotient } else { format!("{quotient} % {}", extents[at]) }
+    };
+    (0..extents.len()).map(coordinate).collect()
 }

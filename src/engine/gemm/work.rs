@@ -59,7 +59,7 @@ impl Demand {
             let sizes = of.prologue.program.sources.len().max(1) as f64;
             sizes * tensors[of.tensor].dtype.bytes() as f64
         };
-        let elements = (problem.m * problem.n) as f64 * problem.batch_count() as f64;
+        let elements = problem.element_count();
         let program = &problem.epilogue.program;
         let draws = program.positions().count() as f64 * OPERATIONS_DRAW;
         let operations = program.program.instructions().len() as f64 + draws;
@@ -82,10 +82,10 @@ impl Demand {
     ) -> Vec<KernelWork> {
         let Demand { stored, rest, instructions, .. } = *self;
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = *tiling;
-        let tiles = tiling.tiles(problem) as f64;
+        let [tiles, steps] = problem.tiles_and_steps([cta_m, cta_n, cta_k]);
         let k = (ceil_div(problem.k, cta_k) * cta_k) as f64;
         let gemm_count = problem.gemm_count();
-        let multiplications = tiles * (cta_m * cta_n * gemm_count) as f64 * k;
+        let multiplications = steps * (cta_m * cta_n * cta_k * gemm_count) as f64;
         let [read_a, read_b] = self.read;
         let step_bytes =
             (cta_m as f64 * read_a + (cta_n * gemm_count) as f64 * read_b) * cta_k as f64;
@@ -113,7 +113,7 @@ impl Demand {
             registers: block.registers as u32,
             shared_bytes: block.shared_bytes as u32,
             dram_bytes: own + partial,
-            l2_bytes: tiles * step_bytes * k / cta_k as f64 + rest + partial,
+            l2_bytes: steps * step_bytes + rest + partial,
             in_flight_bytes: step_bytes * block.stages as f64,
             // K steps, as many at a time as are loaded ahead, then the epilogue.
             round_trips: 1.0 + k / (split_k * cta_k * block.stages) as f64,

@@ -263,6 +263,18 @@ fn products() -> Vec<Form> {
             from(convolution::windowed("forward", "bias_relu")),
             &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
         ),
+        form(
+            "gemm_groups",
+            "gemm_mma",
+            from(convolution::batched("forward")),
+            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+        ),
+        form(
+            "gemm_phases",
+            "gemm_mma",
+            from(convolution::phases("bias_relu")),
+            &[("cta_m", 16), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+        ),
         form("gemm_wgmma", "gemm_wgmma", bulk, &[("cta_m", 128), ("cta_n", 64), ("stages", 3)]),
         form(
             "gemm_cluster",
