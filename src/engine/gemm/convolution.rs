@@ -247,7 +247,7 @@ impl Gradient<'_> {
     fn tap(&self, at: usize) -> Reach {
         let reach = Reach::new(vec![(k_of(at), period(self.op, at))], 0, self.shape.filter[at]);
         match self.phases {
-            Some(phases) => reach.from(phases.number(Property::Tap, at)),
+            Some(phases) => reach.from(phases.number(Property::Tap, at)).inside(),
             None => reach,
         }
     }
@@ -257,7 +257,7 @@ impl Gradient<'_> {
         let stride = self.op.window.filter_strides[at];
         let reach = Reach::new(vec![(inner_row(at), stride)], 0, self.shape.image[at]);
         match self.phases {
-            Some(phases) => reach.from(phases.number(Property::Origin, at)),
+            Some(phases) => reach.from(phases.number(Property::Origin, at)).inside(),
             None => reach,
         }
     }

@@ -22,7 +22,9 @@ pub(super) struct EpilogueParameters {
     vector: i64,
     /// Whether it stores from registers, else by TMA.
     stores: bool,
-    /// Where its rows and columns are.
+    /// Whether a window says where its rows and columns are, and which.
+    placed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<WindowParameters>,
     tensors: Vec<Layout>,
     loaded: Vec<Load>,
@@ -140,6 +142,7 @@ impl Context<'_> {
         EpilogueParameters {
             vector,
             stores: true,
+            placed: self.problem.result.is_some(),
             window: self.problem.result.as_ref().map(Window::of_result),
             tensors: tensors.map(|at| self.layout(at, &matrix)).collect(),
             loads_valid: loaded.iter().any(|tensor| tensor.load_valid == "valid"),

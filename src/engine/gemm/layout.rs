@@ -21,8 +21,8 @@ pub(super) struct Layout {
     /// 0 of what is not stored.
     access_bytes: i64,
     strides: Vec<Stride>,
-    /// What a window's element depends on, where it is met so; else nothing.
-    placed: &'static str,
+    /// Whether elements are where a window's rows and K meet.
+    placed: bool,
     offset: String,
 }
 
@@ -117,7 +117,7 @@ impl Context<'_> {
             text: self.text(at),
             access_bytes: access_of(self.problem, at, &view, extents, along_columns, vector),
             strides: terms.iter().filter(|term| term.stride > 1).map(stride).collect(),
-            placed: "",
+            placed: false,
             offset: offset(&terms, |term| term.constant.clone()),
         }
     }
@@ -155,7 +155,7 @@ impl Context<'_> {
             text: self.text(at),
             access_bytes: 0,
             strides,
-            placed: "",
+            placed: false,
             offset: terms.join(" + "),
         })
     }
@@ -196,11 +196,7 @@ impl Context<'_> {
                 false => placed_access(tensor, step, vector),
             },
             strides,
-            placed: match (moving.is_empty(), window.takes_batch()) {
-                (true, _) => "",
-                (false, true) => "batch, row, column",
-                (false, false) => "row, column",
-            },
+            placed: !moving.is_empty(),
             offset: if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
         }
     }

@@ -452,6 +452,7 @@ impl Schedule {
                 warp_n,
                 stages,
                 staged: operands.iter().any(|operand| operand.staged),
+                all_walk: operands.iter().all(|operand| operand.walk.is_some()),
             },
             operands,
         };
@@ -471,6 +472,8 @@ struct Parameters {
     stages: i64,
     /// Whether an operand passes through registers.
     staged: bool,
+    /// Whether both operands know which K step is next.
+    all_walk: bool,
 }
 
 /// The best settings, and what decided them.

@@ -29,6 +29,7 @@ mod simt;
 mod split_k;
 mod tile_order;
 mod tiling;
+mod walk;
 mod wgmma;
 mod window;
 mod work;

@@ -9,6 +9,7 @@ use crate::engine::gemm::axes::coordinate;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::layout::{Layout, Load, Matrix};
 use crate::engine::gemm::problem::Operand;
+use crate::engine::gemm::walk::Walk;
 use crate::engine::gemm::window::{Window, WindowParameters};
 use crate::engine::program::Source;
 use crate::engine::signature::{Indent, Width, ctype, list};
@@ -50,6 +51,8 @@ pub(super) struct OperandParameters {
     dual: bool,
     /// Where its rows and K meet.
     window: Option<WindowParameters>,
+    /// How it is walked through along K, if a thread need not find each element anew.
+    pub(super) walk: Option<Walk>,
     tensors: Vec<Layout>,
     #[serde(flatten)]
     copied: Option<Copied>,
@@ -128,6 +131,10 @@ impl Context<'_> {
             transposed,
             staged,
             dual: dual.is_some(),
+            walk: of.window.as_ref().filter(|_| !staged).and_then(|window| {
+                let tensor = (&self.problem.graph.tensors[of.tensor], &*self.names[of.tensor]);
+                Walk::of(window, tensor, of.k_major, self.tiling.cta_k)
+            }),
             window,
             tensors: placed.map(|at| self.layout(at, &matrix)).collect(),
             copied: (!staged).then(copied),

@@ -36,6 +36,8 @@ pub(super) struct Reach {
     pub(super) extent: i64,
     /// The origin that each phase has of its own.
     pub(super) own: Option<OwnOrigin>,
+    /// Whether every position is inside the tensor, though its parts may add up to more.
+    is_inside: bool,
 }
 
 /// An origin that each phase has of its own.
@@ -54,6 +56,17 @@ pub(super) enum Along {
     K(usize),
 }
 
+/// The extent of a coordinate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// What says it in C++; nothing does of the outermost, where phases have none of their own.
+    pub(super) name: String,
+    /// The most of all phases.
+    pub(super) most: i64,
+    /// Whether it is a phase's own.
+    pub(super) is_own: bool,
+}
+
 /// A window as templates see it (`gemm/place.cuh`).
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WindowParameters {
@@ -65,7 +78,9 @@ pub(super) struct WindowParameters {
     constants: Vec<Constant>,
     /// The positions along dimensions that are not always 0.
     dims: Vec<Position>,
-    /// Whether a position is inside the tensor; empty where it always is.
+    /// Whether positions may be outside of the tensor, and which are inside.
+    leaves: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
     inside: String,
 }
 
@@ -83,7 +98,13 @@ struct Position {
 
 impl Reach {
     pub(super) fn new(terms: Vec<(Along, i64)>, origin: i64, extent: i64) -> Reach {
-        Reach { terms, origin, extent, own: None }
+        Reach { terms, origin, extent, own: None, is_inside: false }
+    }
+
+    /// The same, known to be inside the tensor.
+    #[must_use]
+    pub(super) fn inside(self) -> Reach {
+        Reach { is_inside: true, ..self }
     }
 
     /// The same with the origins of phases.
@@ -168,8 +189,9 @@ impl Window {
         let end = |origin: i64, ends: &dyn Fn(i64) -> i64| {
             steps.iter().fold(origin, |sum, step| sum.saturating_add(ends(*step)))
         };
-        end(reach.origin, &|step| step.min(0)) < 0
-            || end(reach.origin_max(), &|step| step.max(0)) >= reach.extent
+        !reach.is_inside
+            && (end(reach.origin, &|step| step.min(0)) < 0
+                || end(reach.origin_max(), &|step| step.max(0)) >= reach.extent)
     }
 
     /// Whether some rows and elements of K meet in no element.
@@ -210,6 +232,26 @@ impl Window {
         let coordinates = if along_k { &self.ks } else { &self.rows };
         let (inner, others) = coordinates.split_last().expect("there is a coordinate");
         inner % vector == 0 || others.iter().all(|extent| *extent == 1)
+    }
+
+    /// The extents of the coordinates of K, the innermost last.
+    pub(super) fn ks(&self) -> Vec<Extent> {
+        let (names, _) = self.extents(Along::K, "K");
+        let extents = names.into_iter().zip(&self.ks).enumerate();
+        let is_own = |at: usize| self.own.iter().any(|(own, _)| *own == Along::K(at));
+        extents.map(|(at, (name, most))| Extent { name, most: *most, is_own: is_own(at) }).collect()
+    }
+
+    /// The dimension that a coordinate moves along, and by how much; `Some(None)` where it moves
+    /// along none, `None` where along several.
+    pub(super) fn step(&self, along: Along) -> Option<Option<(usize, i64)>> {
+        let steps = |(axis, reach): (usize, &Reach)| {
+            let term = reach.terms.iter().find(|(of, _)| *of == along);
+            term.map(|(_, step)| (axis, *step))
+        };
+        let mut found = self.dims.iter().enumerate().filter_map(steps);
+        let first = found.next();
+        found.next().is_none().then_some(first)
     }
 
     /// Whether the position along a dimension may be another than 0.
@@ -304,12 +346,13 @@ impl Window {
         }
         let inside = inside.join(" && ");
         let takes_batch = self.takes_batch();
-        WindowParameters { about, second, takes_batch, constants, dims, inside }
+        let leaves = !inside.is_empty();
+        WindowParameters { about, second, takes_batch, constants, dims, leaves, inside }
     }
 }
 
 /// The coordinates of an index along dimensions of these extents.
-fn coordinates(index: &str, extents: &[String]) -> Vec<String> {
+pub(super) fn coordinates(index: &str, extents: &[String]) -> Vec<String> {
     let coordinate = |at: usize| {
         let inner = &extents[at + 1..];
         let quotient = match inner {
