@@ -65,6 +65,14 @@ pub fn phases(fused: &str) -> OperationGraph {
     }))
 }
 
+/// Channels in front of pixels, and few of them: elements are loaded and stored one by one.
+pub fn scattered(pass: &str) -> OperationGraph {
+    graph(json!({
+        "pass": pass, "dtype": "f16", "n": 2, "c": 3, "k": 10, "image": [6, 5], "filter": [3, 2],
+        "strides": [1, 2], "pre": [1, 1], "post": [1, 1], "fused": "bias_relu",
+    }))
+}
+
 /// Nothing is multiplied with the zeros between the elements of a strided gradient: a phase has
 /// the tiles of its own rows, and the K steps of its own taps.
 #[test]

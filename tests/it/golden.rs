@@ -202,6 +202,8 @@ fn golden_convolutions() {
     assert_golden("sm80_gemm_f16_mma_groups.cu", &groups[0]);
     let phases = kernels("gemm_mma", &convolution::phases("bias_relu"), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_phases.cu", &phases[0]);
+    let scattered = kernels("gemm_mma", &convolution::scattered("forward"), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_scattered.cu", &scattered[0]);
 }
 
 #[test]

@@ -259,6 +259,7 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (convolution::windowed("backward_filter", "nothing"), vec![("split_k", 1)]),
         (convolution::batched("backward_filter"), vec![("split_k", 1)]),
         (convolution::phases("scale_bias_relu"), vec![("split_k", 1)]),
+        (convolution::scattered("forward"), vec![("split_k", 1)]),
         (rng::dropout(&[64, 768]), vec![]),
         (rng::gemm_dropout(extents, DType::Bf16, true), vec![("split_k", 1)]),
         (rng::noise(&[64, 256]), vec![]),

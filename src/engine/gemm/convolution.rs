@@ -81,9 +81,7 @@ impl<'a> Layout<'_, 'a> {
             std::mem::swap(rows, columns);
             result = result.map(Window::transposed);
         }
-        if let Some(result) = &result {
-            check_vectors(graph, &epilogue, c, result)?;
-        }
+        let scatters = result.as_ref().is_some_and(|of| scatters(graph, &epilogue, c, of));
         let (a, b) = if transposed { (b, a) } else { (a, b) };
         let (m, n) = if transposed { (n, m) } else { (m, n) };
         let reductions = reductions
@@ -103,6 +101,7 @@ impl<'a> Layout<'_, 'a> {
             reductions: reductions.collect::<Result<_>>()?,
             epilogue,
             result,
+            scatters,
             phases,
             overrides: [None; 3],
         })
@@ -313,6 +312,11 @@ fn operand(
         let even = |at: &usize| is_even(graph, *at, rows) && is_even(graph, *at, ks);
         !keeps && !window.is_padded() && read.iter().all(even)
     });
+    if even.is_none() && (extent == 0 || window.k() == 0) {
+        let name = &graph.tensors[tensor].name;
+        let text = format!("`{name}`, read through a window, has no elements");
+        return Err(Error::not_supported(text));
+    }
     let innermost = match &even {
         Some(counted) => counted.each_ref().map(|of| of.last().map(|last| last.axis)),
         None => window.innermost(),
@@ -371,29 +375,10 @@ fn check_epilogue(
 /// Columns that an epilogue passes at once, at most.
 const EPILOGUE_VECTOR_MAX: i64 = 8;
 
-/// Checks that vectors of columns lie behind each other where the epilogue's elements are.
-///
-/// # Errors
-/// `NotSupported` naming the tensor whose elements do not.
-fn check_vectors(
-    graph: CanonicalGraph<'_>,
-    epilogue: &Fusion,
-    c: usize,
-    window: &Window,
-) -> Result<()> {
+/// Whether vectors of columns do not lie behind each other where the epilogue's elements are.
+fn scatters(graph: CanonicalGraph<'_>, epilogue: &Fusion, c: usize, window: &Window) -> bool {
     let tensors = epilogue.inputs().filter(|at| *at != c);
     let tensors = stored(graph, tensors.chain(epilogue.program.outputs.iter().copied()));
-    let apart = |at: &&usize| epilogue.axes.view(&graph.tensors[**at]).column > 1;
-    let whole = window.holds(EPILOGUE_VECTOR_MAX, true);
-    match tensors.iter().find(apart).or(tensors.first().filter(|_| !whole)) {
-        None => Ok(()),
-        Some(at) => {
-            let tensor = &graph.tensors[*at];
-            Err(Error::not_supported(format!(
-                "a GEMM does not step evenly over the pixels of `{}`: dimensions {:?}, \
-                 strides {:?}",
-                tensor.name, tensor.dims, tensor.strides
-            )))
-        }
-    }
+    let apart = |at: &usize| epilogue.axes.view(&graph.tensors[*at]).column > 1;
+    !window.holds(EPILOGUE_VECTOR_MAX, true) || tensors.iter().any(apart)
 }

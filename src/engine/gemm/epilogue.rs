@@ -24,6 +24,8 @@ pub(super) struct EpilogueParameters {
     stores: bool,
     /// Whether a window says where its rows and columns are, and which.
     placed: bool,
+    /// Whether elements are loaded and stored one by one.
+    scattered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<WindowParameters>,
     tensors: Vec<Layout>,
@@ -87,6 +89,7 @@ impl Context<'_> {
             extents: [*m, *n],
             along_columns: true,
             vector,
+            scattered: self.problem.scatters,
             is_m: true,
         }
     }
@@ -100,6 +103,7 @@ impl Context<'_> {
             Source::Tensor(at) if graph.tensors[*at].by_value => {
                 format!("{register}(t.{})", self.names[*at])
             }
+            Source::Tensor(at) if matrix.scattered => format!("{}_in[j].get(0)", self.names[*at]),
             Source::Tensor(at) => {
                 let element = if self.is_broadcast(*at, &matrix) { "0" } else { "j" };
                 format!("{}_in.get({element})", self.names[*at])
@@ -143,9 +147,11 @@ impl Context<'_> {
             vector,
             stores: true,
             placed: self.problem.result.is_some(),
+            scattered: matrix.scattered,
             window: self.problem.result.as_ref().map(Window::of_result),
             tensors: tensors.map(|at| self.layout(at, &matrix)).collect(),
-            loads_valid: loaded.iter().any(|tensor| tensor.load_valid == "valid"),
+            loads_valid: !matrix.scattered
+                && loaded.iter().any(|tensor| tensor.load_valid == "valid"),
             loaded,
             outputs: stored().map(|at| self.store(at, &matrix)).collect(),
             reductions: reductions.collect(),

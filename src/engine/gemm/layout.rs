@@ -69,6 +69,8 @@ pub(super) struct Matrix<'a> {
     pub(super) along_columns: bool,
     /// Elements moved at once.
     pub(super) vector: i64,
+    /// Whether they are found one by one.
+    pub(super) scattered: bool,
     /// Whether its rows are those of C.
     pub(super) is_m: bool,
 }
@@ -104,7 +106,8 @@ impl Context<'_> {
         let Matrix { extents, along_columns, vector, is_m, .. } = *of;
         let view = self.view(at, of);
         if let Some(window) = of.window {
-            return self.placed(at, window, &view, (inner(&view, along_columns), vector));
+            let along = (!of.scattered).then(|| (inner(&view, along_columns), vector));
+            return self.placed(at, window, &view, along);
         }
         if let Some(apart) = self.apart(at, of) {
             return apart;
@@ -160,15 +163,9 @@ impl Context<'_> {
         })
     }
 
-    /// Where the elements of a tensor are that is read through a window, so many at a time that
-    /// are `step` apart.
-    fn placed(
-        &self,
-        at: usize,
-        window: &Window,
-        view: &View,
-        (step, vector): (i64, i64),
-    ) -> Layout {
+    /// Where the elements of a tensor are that is read through a window; `along` says how far
+    /// neighbours of a vector are apart and how many there are, where they are moved at once.
+    fn placed(&self, at: usize, window: &Window, view: &View, along: Option<(i64, i64)>) -> Layout {
         let tensor = &self.problem.graph.tensors[at];
         let mut strides = Vec::new();
         let mut terms = Vec::new();
@@ -191,9 +188,9 @@ impl Context<'_> {
         Layout {
             name: self.names[at].clone(),
             text: self.text(at),
-            access_bytes: match tensor.is_virtual {
-                true => 0,
-                false => placed_access(tensor, step, vector),
+            access_bytes: match along.filter(|_| !tensor.is_virtual) {
+                Some((step, vector)) => placed_access(tensor, step, vector),
+                None => 0,
             },
             strides,
             placed: !moving.is_empty(),
@@ -203,7 +200,7 @@ impl Context<'_> {
 
     pub(super) fn load(&self, at: usize, of: &Matrix<'_>, valid: [&'static str; 2]) -> Load {
         let [verb, stride] = self.access("load", at, of);
-        let broadcast = self.is_broadcast(at, of);
+        let broadcast = of.scattered || self.is_broadcast(at, of);
         Load {
             name: self.names[at].clone(),
             ctype: ctype(self.problem.graph.tensors[at].dtype),

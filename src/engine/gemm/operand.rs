@@ -27,6 +27,8 @@ pub(super) struct OperandTile {
     pub(super) staged: bool,
     /// Whether bytes are transposed on the way.
     pub(super) transposed: bool,
+    /// Whether elements are loaded one by one.
+    pub(super) scattered: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -47,6 +49,8 @@ pub(super) struct OperandParameters {
     tile: &'static str,
     pub(super) transposed: bool,
     pub(super) staged: bool,
+    /// Whether its elements are loaded one by one.
+    scattered: bool,
     /// Whether rows of two Bs alternate in the tile.
     dual: bool,
     /// Where its rows and K meet.
@@ -92,13 +96,14 @@ impl OperandParameters {
 
 impl Context<'_> {
     pub(super) fn operand(&self, of: &Operand, tile: OperandTile, is_a: bool) -> OperandParameters {
-        let OperandTile { dtype, layout, vector, staged, transposed } = tile;
+        let OperandTile { dtype, layout, vector, staged, transposed, scattered } = tile;
         let matrix = Matrix {
             fusion: &of.prologue,
             window: of.window.as_ref(),
             extents: [of.extent, self.problem.k],
             along_columns: of.k_major,
             vector,
+            scattered,
             is_m: is_a,
         };
         let name = if is_a { "A" } else { "B" };
@@ -130,6 +135,7 @@ impl Context<'_> {
             tile: layout,
             transposed,
             staged,
+            scattered,
             dual: dual.is_some(),
             walk: of.window.as_ref().filter(|_| !staged).and_then(|window| {
                 let tensor = (&self.problem.graph.tensors[of.tensor], &*self.names[of.tensor]);
@@ -159,6 +165,9 @@ impl Context<'_> {
         let emitted = self.emit(&of.prologue, &|source, register| match source {
             Source::Tensor(at) if graph.tensors[*at].by_value => {
                 format!("{register}(t.{})", self.names[*at])
+            }
+            Source::Tensor(at) if matrix.scattered => {
+                format!("{}_in[i][j].get(0)", self.names[*at])
             }
             Source::Tensor(at) => {
                 let element = if self.is_broadcast(*at, matrix) { "0" } else { "j" };

@@ -74,6 +74,8 @@ pub(super) struct Problem<'a> {
     pub(super) reductions: Vec<EpilogueReduction>,
     /// Where rows and columns of the epilogue's tensors are, if not where their steps lead.
     pub(super) result: Option<Window>,
+    /// Whether the epilogue's elements are loaded and stored one by one.
+    pub(super) scatters: bool,
     /// Batches with rows and K of their own.
     pub(super) phases: Option<Phases>,
     /// The tensors that give each batch's own M, N and K.
@@ -106,15 +108,11 @@ impl Operand {
         self.prologue.program.program.instructions().is_empty()
     }
 
-    /// Checks that a window holds whole vectors of this size.
-    ///
-    /// # Errors
-    /// `NotSupported` where a vector would reach from one tap, or one image, into another, or is
-    /// not contiguous.
-    pub(super) fn check_window(&self, problem: &Problem<'_>, vector: i64) -> Result<()> {
-        let Some(window) = &self.window else { return Ok(()) };
+    /// Whether elements are loaded one by one, as a vector of this size would reach from one tap,
+    /// or one image, into another, or is not contiguous.
+    pub(super) fn is_scattered(&self, problem: &Problem<'_>, vector: i64) -> bool {
+        let Some(window) = &self.window else { return false };
         let tensors = &problem.graph.tensors;
-        let name = &tensors[self.tensor].name;
         let steps = |at: &usize| {
             let view = self.prologue.axes.view(&tensors[*at]);
             let step = if self.k_major { view.column } else { view.row };
@@ -122,16 +120,9 @@ impl Operand {
         };
         let Axes { rows, columns, .. } = &self.prologue.axes;
         let alone = if self.k_major { columns } else { rows };
-        if alone.is_empty() || self.prologue.inputs().any(|at| steps(&at)) {
-            let text = format!("channels of `{name}` are not contiguous, read through a window");
-            return Err(Error::not_supported(text));
-        }
-        match window.holds(vector, self.k_major) {
-            true => Ok(()),
-            false => Err(Error::not_supported(format!(
-                "channels of `{name}`, read through a window, are no whole vectors of {vector}"
-            ))),
-        }
+        alone.is_empty()
+            || self.prologue.inputs().any(|at| steps(&at))
+            || !window.holds(vector, self.k_major)
     }
 }
 
@@ -462,6 +453,7 @@ impl<'a> Layout<'_, 'a> {
             reductions: reductions.collect::<Result<_>>()?,
             epilogue,
             result: None,
+            scatters: false,
             phases: None,
             overrides,
         })

@@ -60,9 +60,9 @@ struct Moved {
 }
 
 impl Walk {
-    /// The walk through a window of a tensor whose neighbours are channels along K, or rows, with K
-    /// steps of `cta_k`; `None` where taps are too many for a mask, or a K step of neighbouring rows
-    /// has channels of several.
+    /// The walk through a window of a tensor whose neighbours are channels along K, or rows, with
+    /// K steps of `cta_k`; `None` where taps are too many for a mask, or a K step of neighbouring
+    /// rows has channels of several.
     pub(super) fn of(
         window: &Window,
         (tensor, name): (&TensorDesc, &str),
