@@ -56,6 +56,7 @@ pub(super) struct OperandParameters {
     /// Where its rows and K meet.
     window: Option<WindowParameters>,
     /// How it is walked through along K, if a thread need not find each element anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) walk: Option<Walk>,
     tensors: Vec<Layout>,
     #[serde(flatten)]
