@@ -84,6 +84,72 @@ pub fn layer(pass: &str, [groups, c, k, image, filter, stride]: [i64; 6]) -> Ope
     }))
 }
 
+/// Two groups behind each other, channels last, which are batches of a GEMM.
+pub fn batched(pass: &str) -> OperationGraph {
+    graph(json!({
+        "pass": pass, "dtype": "f16", "n": 2, "groups": 2, "c": 16, "k": 8, "image": [7, 6],
+        "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "channels_last",
+        "fused": "bias_relu",
+    }))
+}
+
+/// The gradient of a strided image, channels last in whole vectors: four phases with four, two,
+/// two and one taps.
+pub fn phases(fused: &str) -> OperationGraph {
+    graph(json!({
+        "pass": "backward_data", "dtype": "f16", "n": 2, "c": 16, "k": 24, "image": [7, 6],
+        "filter": [3, 3], "strides": [2, 2], "pre": [1, 1], "post": [1, 1],
+        "lay": "channels_last", "fused": fused,
+    }))
+}
+
+/// Channels in front of pixels, and few of them: elements are loaded and stored one by one.
+pub fn scattered(pass: &str) -> OperationGraph {
+    graph(json!({
+        "pass": pass, "dtype": "f16", "n": 2, "c": 3, "k": 10, "image": [6, 5], "filter": [3, 2],
+        "strides": [1, 2], "pre": [1, 1], "post": [1, 1], "fused": "bias_relu",
+    }))
+}
+
+/// Nothing is multiplied with the zeros between the elements of a strided gradient: a phase has
+/// the tiles of its own rows, and the K steps of its own taps.
+#[test]
+fn phases_multiply_what_their_taps_meet() {
+    let config = "gemm_mma{cta_k=32, cta_m=32, cta_n=32, dynamic_m=0, group=8, raster=0, \
+                  split_k=1, stages=3, warp_m=16, warp_n=32}";
+    let (n, c, k) = (2, 40, 24);
+    for (image, filter, strides, dilations, pre) in [
+        ([7_i64, 6], [3_i64, 3], [2_i64, 2], [1_i64, 1], [1_i64, 1]),
+        ([8, 9], [3, 2], [2, 3], [1, 1], [0, 1]),
+        ([9, 8], [1, 1], [2, 2], [1, 1], [0, 0]),
+        ([9, 9], [3, 3], [2, 2], [2, 3], [2, 3]),
+    ] {
+        let graph = graph(json!({
+            "pass": "backward_data", "dtype": "f16", "n": n, "c": c, "k": k, "image": image,
+            "filter": filter, "strides": strides, "dilations": dilations, "pre": pre, "post": pre,
+            "lay": "channels_last",
+        }));
+        let inputs = graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 5, 2.0)));
+        let config = config.parse().unwrap();
+        let counters = harness::count(&graph, Some(&config), &inputs.collect());
+        let tiles = |extent: i64| (extent + 31) / 32 * 32;
+        let mut expected = 0;
+        for phase in (0..strides[0]).flat_map(|h| (0..strides[1]).map(move |w| [h, w])) {
+            let of = |at: usize| {
+                let rows = (phase[at]..image[at]).step_by(strides[at] as usize).count() as i64;
+                let meets = |tap: &i64| {
+                    (phase[at] + pre[at] - tap * dilations[at]).rem_euclid(strides[at]) == 0
+                };
+                [rows, (0..filter[at]).filter(meets).count() as i64]
+            };
+            let [[rows, taps], [rows_inner, taps_inner]] = [of(0), of(1)];
+            expected += tiles(n * rows * rows_inner) * tiles(c) * tiles(taps * taps_inner * k);
+        }
+        let found: u64 = counters.products.iter().map(|of| of.multiply_adds).sum();
+        assert_eq!(found, expected as u64, "{image:?} {filter:?} {strides:?}");
+    }
+}
+
 /// A problem of one convolution over a 2 x 6 x 5 x 5 image, with changes to its keys and to the
 /// dimensions of its tensors.
 fn problem(keys: &Value, dims: &[(&str, &[i64])]) -> String {

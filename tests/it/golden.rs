@@ -210,6 +210,12 @@ fn golden_convolutions() {
         let pixels = kernels("gemm_wgmma", &convolution::pixels(pass, 8), &[("split_k", 1)]);
         assert_golden(&format!("sm90_gemm_bf16_wgmma_pixels_{pass}.cu"), &pixels[0]);
     }
+    let groups = kernels("gemm_mma", &convolution::batched("forward"), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_groups.cu", &groups[0]);
+    let phases = kernels("gemm_mma", &convolution::phases("bias_relu"), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_phases.cu", &phases[0]);
+    let scattered = kernels("gemm_mma", &convolution::scattered("forward"), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_scattered.cu", &scattered[0]);
 }
 
 #[test]

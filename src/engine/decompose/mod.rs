@@ -8,6 +8,7 @@
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
 mod calculus;
+mod groups;
 mod named;
 mod norm;
 mod rng;
@@ -70,10 +71,7 @@ impl<'a> Decomposed<'a> {
                 Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) | Op::Signal(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }
-                Op::Convolution(op) => {
-                    let (own, factors) = (Op::Convolution(op.unscaled()), [op.alpha, op.beta]);
-                    Scaled { op: own, factors }.write(&mut calculus, operation);
-                }
+                Op::Convolution(op) => Scaled::of(op).write(&mut calculus, operation),
                 Op::Resample(op) => {
                     let image = &graph.tensors[operation.inputs[0] as usize];
                     if let Some(reduction) = op.as_reduction(image) {
@@ -104,20 +102,26 @@ impl<'a> Decomposed<'a> {
         Ok(Decomposed { tensors, operations, uids, offsets })
     }
 
-    /// The graph with random numbers as they are drawn, and all else as it is.
+    /// The graph with random numbers as they are drawn, factors of convolutions as an operation
+    /// behind them, and all else as it is.
     ///
     /// # Errors
-    /// As [`Decomposed::of`], where there are random numbers.
+    /// As [`Decomposed::of`], where there are random numbers or factors.
     pub(super) fn drawn(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
-        let draws = |of: &Operation| matches!(of.op, Op::Rng(_));
+        let plain = |of: &Operation| match &of.op {
+            Op::Rng(_) => false,
+            Op::Convolution(op) => op.is_unscaled(),
+            _ => true,
+        };
         let (mut tensors, mut operations) = (graph.tensors.into(), graph.operations.into());
-        if graph.operations.iter().any(draws) {
+        if !graph.operations.iter().all(plain) {
             rng::check(graph)?;
             let mut calculus = Calculus::new(shapes::unified(graph)?.tensors);
             for operation in graph.operations {
                 calculus.math = Math::of(operation.op.math());
                 match &operation.op {
                     Op::Rng(op) => rng::numbers(&mut calculus, op, operation),
+                    Op::Convolution(op) => Scaled::of(op).write(&mut calculus, operation),
                     op => calculus.keep(op.clone(), operation),
                 }
             }

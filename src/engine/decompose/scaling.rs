@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::engine::decompose::calculus::Calculus;
 use crate::expr::{Math, Mode, Pointwise, Real};
-use crate::graph::{Op, Operation};
+use crate::graph::{Convolution, Op, Operation};
 
 /// An operation without factors, and the factors that it had.
 pub(super) struct Scaled {
@@ -14,6 +14,10 @@ pub(super) struct Scaled {
 }
 
 impl Scaled {
+    pub(super) fn of(op: &Convolution) -> Scaled {
+        Scaled { op: Op::Convolution(op.unscaled()), factors: [op.alpha, op.beta] }
+    }
+
     /// `result = alpha * computed + beta * before`, where `before` is the last of the operands.
     pub(super) fn write(self, calculus: &mut Calculus, operation: &Operation) {
         let Scaled { op, factors: [alpha, beta] } = self;

@@ -9,7 +9,7 @@ use crate::engine::KernelWork;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::context::{Context, ProblemParameters};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
-use crate::engine::gemm::layout::Layout;
+use crate::engine::gemm::layout::{Layout, Matrix};
 use crate::engine::gemm::partials::{PARTIALS_BYTES_MAX, Partials};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::Refusal;
@@ -169,13 +169,15 @@ impl<'a> Combine<'a> {
         let batches = (!keeps_batches).then_some("BATCHES");
         let reduced: Vec<&str> = rows.into_iter().chain(columns).chain(batches).collect();
         let count = format!("Partial(1ll * {})", reduced.join(" * "));
+        // What is reduced to steps evenly.
+        let matrix = context.epilogue_matrix(1);
         ReductionParameters {
             name: context.names[result].clone(),
             op: op_name(op),
             ctype: ctype(op.math.dtype()),
             kept: kept.name(),
             keeps_batches,
-            tensors: [context.layout(result, &context.epilogue_matrix(1))],
+            tensors: [context.layout(result, &Matrix { window: None, ..matrix })],
             stored: ctype(context.problem.graph.tensors[result].dtype),
             finish: finished(op.op, "all", &count).unwrap_or("all".to_owned()),
         }

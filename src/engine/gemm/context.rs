@@ -9,6 +9,7 @@ use crate::engine::dimensions::coordinates;
 use crate::engine::gemm::axes::offset;
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
 use crate::engine::gemm::partials::Partials;
+use crate::engine::gemm::phases::{Phases, Table};
 use crate::engine::gemm::problem::{Fusion, Problem};
 use crate::engine::gemm::tiling::{Tiling, partial_columns};
 use crate::engine::program::{GraphProgram, Source};
@@ -47,6 +48,8 @@ pub(super) struct ProblemParameters {
     batch_count: i64,
     /// Expressions for the coordinates of a batch.
     divisions: Vec<String>,
+    /// Numbers of each phase.
+    phases: Vec<Table>,
     /// Kernel parameters.
     tensors: Vec<Member>,
     limits: Vec<Limit>,
@@ -79,8 +82,9 @@ pub(super) struct AccumulatorParameters {
     split_k: i64,
     /// Whether there are two GEMMs of one A.
     dual: bool,
-    /// Rows as the kernel knows them.
+    /// Rows as the kernel knows them, and where those of a batch end.
     rows: &'static str,
+    row_end: String,
     /// The name of the split-K partials, and the columns of a row of them.
     partials: String,
     partial_columns: i64,
@@ -146,6 +150,7 @@ impl<'a> Context<'a> {
             batches: batches.clone(),
             batch_count: self.problem.batch_count(),
             divisions: coordinates(batches.len(), "at", "EXTENT"),
+            phases: self.problem.phases.as_ref().map(Phases::tables).unwrap_or_default(),
             tensors,
             limits: self.limits(passed),
         }
@@ -177,6 +182,7 @@ impl<'a> Context<'a> {
             split_k: self.tiling.split_k,
             dual: self.problem.dual.is_some(),
             rows: self.rows(),
+            row_end: self.phase_rows().unwrap_or_else(|| self.rows().to_owned()),
             partials: self.partials.clone(),
             partial_columns: partial_columns(self.problem),
         }
@@ -185,6 +191,17 @@ impl<'a> Context<'a> {
     /// The number of rows as kernels know it.
     pub(super) fn rows(&self) -> &'static str {
         if self.tiling.dynamic_m { "batch.M" } else { "M" }
+    }
+
+    /// Where the rows of a phase end, where phases differ.
+    pub(super) fn phase_rows(&self) -> Option<String> {
+        self.problem.phases.as_ref().and_then(Phases::rows_end)
+    }
+
+    /// Where the K of a batch ends, if not where that of the problem does.
+    pub(super) fn k_limit(&self) -> Option<String> {
+        let own = self.problem.overrides[2].map(|_| "k_of(t, batch)".to_owned());
+        own.or_else(|| self.problem.phases.as_ref().and_then(Phases::k_end))
     }
 
     /// A tensor in words; its dimensions only where the kernel is specialised for them.

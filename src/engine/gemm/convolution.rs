@@ -6,26 +6,30 @@
 //! | backward data | images, elements | `c` | taps, `k` | `dy`; `w`, whose `k` are apart |
 //! | backward filter | `k` | taps, `c` | images, responses | `x` |
 //!
-//! Where every tensor steps evenly over rows or K, as over the pixels of a filter of one tap, there
-//! is no window, and the GEMM is one like any other.
+//! Each group of channels is a batch. Where every tensor steps evenly over rows or K, as over the
+//! pixels of a filter of one tap, there is no window, and the GEMM is one like any other.
 
-use crate::engine::access::volume;
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::EpilogueReduction;
+use crate::engine::gemm::phases::{Phases, Property, period, taps_of};
 use crate::engine::gemm::problem::{
     Fusion, Layout, Operand, Problem, check_multiplications, k_major, writes_columns,
 };
 use crate::engine::gemm::window::{Along, Counted, Reach, Window};
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
-use crate::graph::{
-    CanonicalGraph, Convolution, ConvolutionMode, ConvolutionPass, ConvolutionShape, Matmul,
-};
+use crate::graph::{CanonicalGraph, Convolution, ConvolutionPass, ConvolutionShape, Matmul};
 
 /// A convolution's tensors as matrices.
 struct Matrices {
     /// Windows of A and of B.
     windows: [Window; 2],
+    /// Where rows and columns are in the result.
+    result: Window,
+    /// The dimension of groups of A, of B and of the result; none where there is one group.
+    groups: Option<[usize; 3]>,
+    /// Parts of a strided image whose gradients are GEMMs of their own.
+    phases: Option<Phases>,
     /// The dimensions of the result that make up rows and columns, the innermost last.
     rows: Vec<usize>,
     columns: Vec<usize>,
@@ -42,19 +46,25 @@ impl<'a> Layout<'_, 'a> {
         let roles = op.pass.roles([first, second], c).map(|at| &graph.tensors[at]);
         let shape = op.shape(roles)?;
         let matrices = Matrices::of(op, &shape, op.has_group_axis(roles[0]))?;
-        let extent = |axes: &[usize]| {
-            volume(&axes.iter().map(|axis| graph.tensors[c].dims[*axis]).collect::<Vec<_>>())
+        let Matrices { windows: [window_a, window_b], result, groups, phases, .. } = matrices;
+        let (m, n, k) = (window_a.row_count(), window_b.row_count(), window_a.k());
+        let phase_count = phases.as_ref().map(Phases::count);
+        let batches: Vec<i64> =
+            groups.map(|_| shape.groups).into_iter().chain(phase_count).collect();
+        check_multiplications(batches.iter().copied().chain([m, n, k]))?;
+        // No tensor has a dimension of phases.
+        let batch_axes = |of: usize| -> Vec<Vec<usize>> {
+            let groups = groups.map(|axes| vec![axes[of]]);
+            groups.into_iter().chain(phase_count.map(|_| Vec::new())).collect()
         };
-        let (m, n) = (extent(&matrices.rows), extent(&matrices.columns));
-        let k = matrices.windows[0].k();
-        check_multiplications([m, n, k])?;
         let reduced: Vec<usize> = reductions.iter().map(|(_, [_, result])| *result).collect();
         let counts = |axis: &usize| graph.tensors[c].dims[*axis] != 1;
         let [rows, columns] = [matrices.rows, matrices.columns]
             .map(|axes| axes.into_iter().filter(counts).collect::<Vec<_>>());
-        let axes = Axes { batches: Vec::new(), rows, columns };
+        let axes = Axes { batches: batch_axes(2), rows, columns };
         let mut epilogue = Fusion { axes, program: epilogue, reduced };
-        check_even(graph, &epilogue, c)?;
+        let is_even = check_epilogue(graph, &epilogue, c, phases.is_some())?;
+        let mut result = (!is_even).then_some(result);
         let [program_first, program_second] = programs;
         let mut own = [(first, program_first), (second, program_second)];
         // A gradient has the convolution's second operand for its A.
@@ -62,14 +72,16 @@ impl<'a> Layout<'_, 'a> {
             own.reverse();
         }
         let [own_a, own_b] = own;
-        let [window_a, window_b] = matrices.windows;
-        let a = operand(graph, own_a, window_a, m)?;
-        let b = operand(graph, own_b, window_b, n)?;
-        let transposed = writes_columns(graph, &epilogue);
+        let keeps = result.is_some();
+        let a = operand(graph, own_a, (window_a, keeps), (m, batch_axes(0)))?;
+        let b = operand(graph, own_b, (window_b, keeps), (n, batch_axes(1)))?;
+        let transposed = phases.is_none() && writes_columns(graph, &epilogue);
         if transposed {
             let Axes { rows, columns, .. } = &mut epilogue.axes;
             std::mem::swap(rows, columns);
+            result = result.map(Window::transposed);
         }
+        let scatters = result.as_ref().is_some_and(|of| scatters(graph, &epilogue, c, of));
         let (a, b) = if transposed { (b, a) } else { (a, b) };
         let (m, n) = if transposed { (n, m) } else { (m, n) };
         let reductions = reductions
@@ -78,7 +90,7 @@ impl<'a> Layout<'_, 'a> {
         Ok(Problem {
             graph: self.decomposed.clone(),
             matmul: Matmul::new(op.math),
-            batches: Vec::new(),
+            batches,
             m,
             n,
             k,
@@ -88,6 +100,9 @@ impl<'a> Layout<'_, 'a> {
             dual: None,
             reductions: reductions.collect::<Result<_>>()?,
             epilogue,
+            result,
+            scatters,
+            phases,
             overrides: [None; 3],
         })
     }
@@ -95,49 +110,27 @@ impl<'a> Layout<'_, 'a> {
 
 impl Matrices {
     /// # Errors
-    /// `NotSupported` for several groups, and for gradients of strided images.
+    /// `NotSupported` where an image has too many phases.
     fn of(op: &Convolution, shape: &ConvolutionShape, group_axis: bool) -> Result<Matrices> {
         let ConvolutionShape { n, groups, c, k, image, filter, response } = shape;
-        if *groups != 1 {
-            return Err(Error::not_supported(format!("a GEMM has no {groups} groups of channels")));
-        }
         let strides = &op.window.filter_strides;
-        if op.pass == ConvolutionPass::BackwardData && strides.iter().any(|stride| *stride != 1) {
-            return Err(Error::not_supported(format!(
-                "a gradient of an image of strides {strides:?} has taps of its own for each phase"
-            )));
-        }
+        let is_strided = strides.iter().any(|stride| *stride != 1);
+        let phases = match op.pass == ConvolutionPass::BackwardData && is_strided {
+            true => Some(Phases::of(op, shape, usize::from(*groups != 1))?),
+            false => None,
+        };
         let spatial = image.len();
         // From a response and a tap to the element of the image.
         let image_of = |response: fn(usize) -> Along, tap: fn(usize) -> Along, at: usize| {
-            let dilation = op.window.dilations[at];
-            let (step, origin) = match op.mode {
-                ConvolutionMode::CrossCorrelation => (dilation, 0),
-                ConvolutionMode::Convolution => (-dilation, dilation * (filter[at] - 1)),
-            };
-            let origin = origin - op.window.pre_paddings[at];
-            Reach {
-                terms: vec![(response(at), strides[at]), (tap(at), step)],
-                origin,
-                extent: image[at],
-            }
-        };
-        // Back from an element of the image, where neighbouring responses are apart by 1.
-        let response_of = |at: usize| {
-            let Reach { terms, origin, .. } = image_of(inner_row, k_of, at);
-            let (tap, step) = terms[1];
-            Reach {
-                terms: vec![(inner_row(at), 1), (tap, -step)],
-                origin: -origin,
-                extent: response[at],
-            }
+            let (origin, step) = taps_of(op, shape, at);
+            Reach::new(vec![(response(at), strides[at]), (tap(at), step)], origin, image[at])
         };
         let counted = |along: fn(usize) -> Along, extents: &[i64]| {
             let one = |(at, extent): (usize, &i64)| Reach::counted(along(at), *extent);
             extents.iter().enumerate().map(one).collect::<Vec<_>>()
         };
-        let group = Reach { terms: Vec::new(), origin: 0, extent: 1 };
-        let group: Vec<Reach> = group_axis.then_some(group).into_iter().collect();
+        let group: Vec<Reach> =
+            group_axis.then(|| Reach::new(Vec::new(), 0, 1)).into_iter().collect();
         let images = |n: Reach, channel: Reach, spatial: Vec<Reach>| {
             [vec![n], group.clone(), vec![channel], spatial].concat()
         };
@@ -145,72 +138,50 @@ impl Matrices {
             |k: Reach, c: Reach, spatial: Vec<Reach>| [group.clone(), vec![k, c], spatial].concat();
         let channels = if group_axis { 2 } else { 1 };
         let pixels = (channels + 1)..(channels + 1 + spatial);
-        let windows = match op.pass {
+        let first = |extent: i64| Reach::counted(Along::Row(0), extent);
+        let column = |extent: i64| Reach::counted(Along::K(0), extent);
+        let last_k = |extent: i64| Reach::counted(Along::K(spatial), extent);
+        let (windows, result) = match op.pass {
             ConvolutionPass::Forward => {
+                let rows = [&[*n], &response[..]].concat();
                 let ks = [filter, &[*c][..]].concat();
-                let x = Window::new(
-                    [&[*n], &response[..]].concat(),
-                    ks.clone(),
-                    images(
-                        Reach::counted(Along::Row(0), *n),
-                        Reach::counted(Along::K(spatial), *c),
-                        (0..spatial).map(|at| image_of(inner_row, k_of, at)).collect(),
-                    ),
-                );
-                let w = Window::new(
-                    vec![*k],
-                    ks,
-                    filters(
-                        Reach::counted(Along::Row(0), *k),
-                        Reach::counted(Along::K(spatial), *c),
-                        counted(k_of, filter),
-                    ),
-                );
-                [x, w]
+                let spatial_of_x = (0..spatial).map(|at| image_of(inner_row, k_of, at)).collect();
+                let x = images(first(*n), last_k(*c), spatial_of_x);
+                let w = filters(first(*k), last_k(*c), counted(k_of, filter));
+                let y = images(first(*n), column(*k), counted(inner_row, response));
+                let result = Window::new(rows.clone(), vec![*k], y);
+                ([Window::new(rows, ks.clone(), x), Window::new(vec![*k], ks, w)], result)
             }
             ConvolutionPass::BackwardData => {
-                let ks = [filter, &[*k][..]].concat();
-                let dy = Window::new(
-                    [&[*n], &image[..]].concat(),
-                    ks.clone(),
-                    images(
-                        Reach::counted(Along::Row(0), *n),
-                        Reach::counted(Along::K(spatial), *k),
-                        (0..spatial).map(response_of).collect(),
-                    ),
-                );
-                let w = Window::new(
-                    vec![*c],
-                    ks,
-                    filters(
-                        Reach::counted(Along::K(spatial), *k),
-                        Reach::counted(Along::Row(0), *c),
-                        counted(k_of, filter),
-                    ),
-                );
-                [dy, w]
+                let of_image = Gradient { op, shape, phases: phases.as_ref() };
+                let rows: Vec<i64> =
+                    std::iter::once(*n).chain(of_image.numbers(Property::Extent)).collect();
+                let ks: Vec<i64> =
+                    of_image.numbers(Property::Taps).chain(std::iter::once(*k)).collect();
+                let all = 0..spatial;
+                let responses = all.clone().map(|at| of_image.response(at)).collect();
+                let dy = images(first(*n), last_k(*k), responses);
+                let taps = all.clone().map(|at| of_image.tap(at)).collect();
+                let w = filters(last_k(*k), first(*c), taps);
+                let elements = all.map(|at| of_image.element(at)).collect();
+                let dx = images(first(*n), column(*c), elements);
+                let of_rows = || of_image.own(Property::Extent, inner_row);
+                let of_ks = || of_image.own(Property::Taps, k_of);
+                let dy = Window::new(rows.clone(), ks.clone(), dy).with(of_rows().chain(of_ks()));
+                let w = Window::new(vec![*c], ks, w).with(of_ks());
+                ([dy, w], Window::new(rows, vec![*c], dx).with(of_rows()))
             }
             ConvolutionPass::BackwardFilter => {
                 let ks = [&[*n], &response[..]].concat();
-                let dy = Window::new(
-                    vec![*k],
-                    ks.clone(),
-                    images(
-                        Reach::counted(Along::K(0), *n),
-                        Reach::counted(Along::Row(0), *k),
-                        counted(inner_k, response),
-                    ),
-                );
-                let x = Window::new(
-                    [filter, &[*c][..]].concat(),
-                    ks,
-                    images(
-                        Reach::counted(Along::K(0), *n),
-                        Reach::counted(Along::Row(spatial), *c),
-                        (0..spatial).map(|at| image_of(inner_k, row_of, at)).collect(),
-                    ),
-                );
-                [dy, x]
+                let columns = [filter, &[*c][..]].concat();
+                let of_images = || Reach::counted(Along::K(0), *n);
+                let dy = images(of_images(), first(*k), counted(inner_k, response));
+                let spatial_of_x = (0..spatial).map(|at| image_of(inner_k, row_of, at)).collect();
+                let x = Reach::counted(Along::Row(spatial), *c);
+                let x = images(of_images(), x, spatial_of_x);
+                let dw = filters(first(*k), last_k(*c), counted(k_of, filter));
+                let dw = Window::new(vec![*k], columns.clone(), dw);
+                ([Window::new(vec![*k], ks.clone(), dy), Window::new(columns, ks, x)], dw)
             }
         };
         let (rows, columns) = match op.pass {
@@ -219,7 +190,75 @@ impl Matrices {
             }
             _ => ([0].into_iter().chain(pixels).collect(), vec![channels]),
         };
-        Ok(Matrices { windows, rows, columns })
+        // In front of the channels of images and responses, the first dimension of filters.
+        let groups = (*groups != 1).then_some(match op.pass {
+            ConvolutionPass::BackwardFilter => [1, 1, 0],
+            _ => [1, 0, 1],
+        });
+        Ok(Matrices { windows, result, groups, phases, rows, columns })
+    }
+}
+
+/// The gradient of an image, whose phases may be GEMMs of their own.
+struct Gradient<'a> {
+    op: &'a Convolution,
+    shape: &'a ConvolutionShape,
+    phases: Option<&'a Phases>,
+}
+
+impl Gradient<'_> {
+    /// Elements of the image, or taps, along each dimension; the most of a phase.
+    fn numbers(&self, of: Property) -> impl Iterator<Item = i64> {
+        let whole = if of == Property::Taps { &self.shape.filter } else { &self.shape.image };
+        let number = move |at: usize| match self.phases {
+            Some(phases) => phases.number(of, at).most,
+            None => whole[at],
+        };
+        (0..whole.len()).map(number)
+    }
+
+    /// Those that each phase has of its own.
+    fn own(
+        &self,
+        of: Property,
+        along: fn(usize) -> Along,
+    ) -> impl Iterator<Item = (Along, String)> {
+        let all = 0..self.shape.image.len();
+        let text = move |at: usize| self.phases.and_then(|phases| phases.number(of, at).text);
+        all.filter_map(move |at| text(at).map(|text| (along(at), text)))
+    }
+
+    /// From an element of the image and a tap to the response, which is one further where the
+    /// element is a stride further.
+    fn response(&self, at: usize) -> Reach {
+        let (first, step) = taps_of(self.op, self.shape, at);
+        let stride = self.op.window.filter_strides[at];
+        let back = step * period(self.op, at) / stride;
+        let terms = vec![(inner_row(at), 1), (k_of(at), -back)];
+        let reach = Reach::new(terms, -first, self.shape.response[at]);
+        match self.phases {
+            Some(phases) => reach.from(phases.number(Property::Response, at)),
+            None => reach,
+        }
+    }
+
+    /// The tap.
+    fn tap(&self, at: usize) -> Reach {
+        let reach = Reach::new(vec![(k_of(at), period(self.op, at))], 0, self.shape.filter[at]);
+        match self.phases {
+            Some(phases) => reach.from(phases.number(Property::Tap, at)).inside(),
+            None => reach,
+        }
+    }
+
+    /// The element of the image.
+    fn element(&self, at: usize) -> Reach {
+        let stride = self.op.window.filter_strides[at];
+        let reach = Reach::new(vec![(inner_row(at), stride)], 0, self.shape.image[at]);
+        match self.phases {
+            Some(phases) => reach.from(phases.number(Property::Origin, at)).inside(),
+            None => reach,
+        }
     }
 }
 
@@ -253,12 +292,13 @@ fn stored(graph: CanonicalGraph<'_>, tensors: impl Iterator<Item = usize>) -> Ve
     tensors.filter(|at| !graph.tensors[*at].is_virtual && !graph.tensors[*at].by_value).collect()
 }
 
-/// An operand; without its window where every tensor steps over rows and K evenly.
+/// An operand with so many rows; without its window where every tensor steps over rows and K
+/// evenly, unless it keeps it.
 fn operand(
     graph: CanonicalGraph<'_>,
     (tensor, program): (usize, GraphProgram),
-    window: Window,
-    extent: i64,
+    (window, keeps): (Window, bool),
+    (extent, batches): (i64, Vec<Vec<usize>>),
 ) -> Result<Operand> {
     let mut prologue = Fusion { axes: Axes::default(), program, reduced: Vec::new() };
     let counts =
@@ -270,44 +310,75 @@ fn operand(
     let read = stored(graph, prologue.inputs());
     let even = window.counted().filter(|[rows, ks]| {
         let even = |at: &usize| is_even(graph, *at, rows) && is_even(graph, *at, ks);
-        !window.is_padded() && read.iter().all(even)
+        !keeps && !window.is_padded() && read.iter().all(even)
     });
+    if even.is_none() && (extent == 0 || window.k() == 0) {
+        let name = &graph.tensors[tensor].name;
+        let text = format!("`{name}`, read through a window, has no elements");
+        return Err(Error::not_supported(text));
+    }
     let innermost = match &even {
         Some(counted) => counted.each_ref().map(|of| of.last().map(|last| last.axis)),
         None => window.innermost(),
     };
     let [rows, columns] = innermost.map(|axis| axis.into_iter().collect());
-    prologue.axes = Axes { batches: Vec::new(), rows, columns };
+    prologue.axes = Axes { batches, rows, columns };
     let k_major = k_major(graph, &prologue);
     let window = even.is_none().then_some(window);
     Ok(Operand { tensor, extent, prologue, k_major, window })
 }
 
-/// Checks that everything behind the GEMM steps over its rows and columns evenly, and counts along
-/// neither of several dimensions.
-fn check_even(graph: CanonicalGraph<'_>, epilogue: &Fusion, c: usize) -> Result<()> {
+/// Whether everything behind the GEMM steps over its rows and columns evenly, as it does not over
+/// the elements of phases.
+///
+/// # Errors
+/// `NotSupported` where a reduction does not, or an index counts along one of several dimensions.
+fn check_epilogue(
+    graph: CanonicalGraph<'_>,
+    epilogue: &Fusion,
+    c: usize,
+    has_phases: bool,
+) -> Result<bool> {
     let dims = &graph.tensors[c].dims;
+    if let Some(at) = epilogue.reduced.first().filter(|_| has_phases) {
+        let name = &graph.tensors[*at].name;
+        let text = format!("`{name}` is reduced next to phases of a strided image");
+        return Err(Error::not_supported(text));
+    }
     let tensors = epilogue.inputs().chain(epilogue.program.outputs.iter().copied());
-    let tensors = stored(graph, tensors.chain(epilogue.reduced.iter().copied()));
+    let tensors = stored(graph, tensors);
+    let reduced = stored(graph, epilogue.reduced.iter().copied());
+    let mut is_all_even = !has_phases;
     for axes in [&epilogue.axes.rows, &epilogue.axes.columns] {
         let counted = |axis: &usize| Counted { axis: *axis, extent: dims[*axis] };
         let dimensions: Vec<Counted> = axes.iter().map(counted).collect();
-        for at in tensors.iter().copied() {
-            if !is_even(graph, at, &dimensions) {
-                let tensor = &graph.tensors[at];
-                return Err(Error::not_supported(format!(
-                    "a GEMM does not step evenly over the pixels of `{}`: dimensions {:?}, \
-                     strides {:?}",
-                    tensor.name, tensor.dims, tensor.strides
-                )));
-            }
+        let uneven = |at: &&usize| !is_even(graph, **at, &dimensions);
+        if let Some(at) = reduced.iter().find(uneven) {
+            let tensor = &graph.tensors[*at];
+            return Err(Error::not_supported(format!(
+                "a GEMM does not step evenly over `{}`, a result of a reduction: dimensions {:?}, \
+                 strides {:?}",
+                tensor.name, tensor.dims, tensor.strides
+            )));
         }
+        is_all_even &= tensors.iter().all(|at| is_even(graph, *at, &dimensions));
         let counted =
             |axis: &usize| epilogue.program.sources.contains(&Source::Coordinate(Some(*axis)));
-        if axes.len() > 1 && axes.iter().any(counted) {
+        if (axes.len() > 1 || has_phases) && axes.iter().any(counted) {
             let text = "an index along one of several dimensions that are rows of a GEMM";
             return Err(Error::not_supported(text));
         }
     }
-    Ok(())
+    Ok(is_all_even)
+}
+
+/// Columns that an epilogue passes at once, at most.
+const EPILOGUE_VECTOR_MAX: i64 = 8;
+
+/// Whether vectors of columns do not lie behind each other where the epilogue's elements are.
+fn scatters(graph: CanonicalGraph<'_>, epilogue: &Fusion, c: usize, window: &Window) -> bool {
+    let tensors = epilogue.inputs().filter(|at| *at != c);
+    let tensors = stored(graph, tensors.chain(epilogue.program.outputs.iter().copied()));
+    let apart = |at: &usize| epilogue.axes.view(&graph.tensors[*at]).column > 1;
+    !window.holds(EPILOGUE_VECTOR_MAX, true) || tensors.iter().any(apart)
 }

@@ -10,6 +10,7 @@ use crate::engine::gemm::context::Context;
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
 use crate::engine::gemm::layout::{Layout, Load, Matrix, Store};
 use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::window::{Window, WindowParameters};
 use crate::engine::program::Source;
 use crate::engine::reduce::op_name;
 use crate::engine::signature::{Indent, Width, ctype, list};
@@ -21,6 +22,12 @@ pub(super) struct EpilogueParameters {
     vector: i64,
     /// Whether it stores from registers, else by TMA.
     stores: bool,
+    /// Whether a window says where its rows and columns are, and which.
+    placed: bool,
+    /// Whether elements are loaded and stored one by one.
+    scattered: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<WindowParameters>,
     tensors: Vec<Layout>,
     loaded: Vec<Load>,
     loads_valid: bool,
@@ -78,10 +85,11 @@ impl Context<'_> {
         let Problem { epilogue, m, n, .. } = self.problem;
         Matrix {
             fusion: epilogue,
-            placed: false,
+            window: self.problem.result.as_ref(),
             extents: [*m, *n],
             along_columns: true,
             vector,
+            scattered: self.problem.scatters,
             is_m: true,
         }
     }
@@ -95,6 +103,7 @@ impl Context<'_> {
             Source::Tensor(at) if graph.tensors[*at].by_value => {
                 format!("{register}(t.{})", self.names[*at])
             }
+            Source::Tensor(at) if matrix.scattered => format!("{}_in[j].get(0)", self.names[*at]),
             Source::Tensor(at) => {
                 let element = if self.is_broadcast(*at, &matrix) { "0" } else { "j" };
                 format!("{}_in.get({element})", self.names[*at])
@@ -137,8 +146,12 @@ impl Context<'_> {
         EpilogueParameters {
             vector,
             stores: true,
+            placed: self.problem.result.is_some(),
+            scattered: matrix.scattered,
+            window: self.problem.result.as_ref().map(Window::of_result),
             tensors: tensors.map(|at| self.layout(at, &matrix)).collect(),
-            loads_valid: loaded.iter().any(|tensor| tensor.load_valid == "valid"),
+            loads_valid: !matrix.scattered
+                && loaded.iter().any(|tensor| tensor.load_valid == "valid"),
             loaded,
             outputs: stored().map(|at| self.store(at, &matrix)).collect(),
             reductions: reductions.collect(),

@@ -8,6 +8,7 @@ use crate::engine::dimensions::coordinates;
 use crate::engine::gemm::axes::{Term, View, offset, runs, stride};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::problem::{Fusion, Problem};
+use crate::engine::gemm::window::Window;
 use crate::engine::position::Neighbours;
 use crate::engine::signature::ctype;
 use crate::tensor::TensorDesc;
@@ -60,14 +61,16 @@ pub(super) struct Store {
 /// How vectors of the tensors of a prologue or an epilogue are moved.
 pub(super) struct Matrix<'a> {
     pub(super) fusion: &'a Fusion,
-    /// Whether rows and columns meet by a window, not where their steps lead.
-    pub(super) placed: bool,
+    /// Where rows and columns meet, if not where their steps lead.
+    pub(super) window: Option<&'a Window>,
     /// Rows and columns.
     pub(super) extents: [i64; 2],
     /// Along columns, else along rows.
     pub(super) along_columns: bool,
     /// Elements moved at once.
     pub(super) vector: i64,
+    /// Whether they are found one by one.
+    pub(super) scattered: bool,
     /// Whether its rows are those of C.
     pub(super) is_m: bool,
 }
@@ -81,7 +84,7 @@ impl Context<'_> {
     pub(super) fn position(&self, at: usize, of: &Matrix<'_>) -> String {
         let name = &self.names[at];
         let View { batches, row, column } = self.view(at, of);
-        if self.apart(at, of).is_some() {
+        if of.window.is_some() || self.apart(at, of).is_some() {
             return format!("op::position({name}_layout::at(batch, row, column + j))");
         }
         let neighbours = Neighbours {
@@ -102,8 +105,9 @@ impl Context<'_> {
     pub(super) fn layout(&self, at: usize, of: &Matrix<'_>) -> Layout {
         let Matrix { extents, along_columns, vector, is_m, .. } = *of;
         let view = self.view(at, of);
-        if of.placed {
-            return self.placed(at, (inner(&view, along_columns), vector));
+        if let Some(window) = of.window {
+            let along = (!of.scattered).then(|| (inner(&view, along_columns), vector));
+            return self.placed(at, window, &view, along);
         }
         if let Some(apart) = self.apart(at, of) {
             return apart;
@@ -159,32 +163,44 @@ impl Context<'_> {
         })
     }
 
-    /// Where the elements of a tensor are that is read through a window, so many at a time that
-    /// are `step` apart.
-    fn placed(&self, at: usize, (step, vector): (i64, i64)) -> Layout {
+    /// Where the elements of a tensor are that is read through a window; `along` says how far
+    /// neighbours of a vector are apart and how many there are, where they are moved at once.
+    fn placed(&self, at: usize, window: &Window, view: &View, along: Option<(i64, i64)>) -> Layout {
         let tensor = &self.problem.graph.tensors[at];
-        let strides: Vec<i64> = (0..tensor.dims.len()).map(|axis| stride(tensor, axis)).collect();
-        let term = |(axis, stride): (usize, &i64)| match stride {
-            0 => None,
-            1 => Some(format!("index_t(p.d{axis})")),
-            _ => Some(format!("index_t(p.d{axis}) * D{axis}")),
+        let mut strides = Vec::new();
+        let mut terms = Vec::new();
+        let mut add = |coordinate: String, name: String, stride: i64| match stride {
+            0 => {}
+            1 => terms.push(coordinate),
+            _ => {
+                terms.push(format!("{coordinate} * {name}"));
+                strides.push(Stride { name, value: stride });
+            }
         };
-        let terms: Vec<String> = strides.iter().enumerate().filter_map(term).collect();
-        let named = strides.iter().enumerate().filter(|(_, stride)| **stride > 1);
-        let named = named.map(|(axis, value)| Stride { name: format!("D{axis}"), value: *value });
+        for (number, stride) in view.batches.iter().enumerate() {
+            add(format!("batch.i{number}"), format!("BATCH{number}"), *stride);
+        }
+        let moving = (0..tensor.dims.len()).filter(|axis| window.moves(*axis));
+        let moving: Vec<usize> = moving.filter(|axis| stride(tensor, *axis) != 0).collect();
+        for axis in &moving {
+            add(format!("index_t(p.d{axis})"), format!("D{axis}"), stride(tensor, *axis));
+        }
         Layout {
             name: self.names[at].clone(),
             text: self.text(at),
-            access_bytes: placed_access(tensor, step, vector),
-            strides: named.collect(),
-            placed: !terms.is_empty(),
+            access_bytes: match along.filter(|_| !tensor.is_virtual) {
+                Some((step, vector)) => placed_access(tensor, step, vector),
+                None => 0,
+            },
+            strides,
+            placed: !moving.is_empty(),
             offset: if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
         }
     }
 
     pub(super) fn load(&self, at: usize, of: &Matrix<'_>, valid: [&'static str; 2]) -> Load {
         let [verb, stride] = self.access("load", at, of);
-        let broadcast = self.is_broadcast(at, of);
+        let broadcast = of.scattered || self.is_broadcast(at, of);
         Load {
             name: self.names[at].clone(),
             ctype: ctype(self.problem.graph.tensors[at].dtype),

@@ -46,8 +46,10 @@ struct Parameters<P> {
     operands: [OperandParameters; 2],
     /// Whether an operand's bytes are transposed.
     transposes: bool,
-    /// Whether a tensor limits K.
-    limits_k: bool,
+    /// What ends the K of a batch, if it has one of its own.
+    k_limit: Option<String>,
+    /// Where the rows of a phase end, where phases differ.
+    phase_rows: Option<String>,
     cta_m: i64,
     cta_n: i64,
     cta_k: i64,
@@ -123,7 +125,8 @@ fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: A
         epilogue,
         transposes: operands.iter().any(|operand| operand.transposed),
         operands,
-        limits_k: problem.overrides[2].is_some(),
+        k_limit: context.k_limit(),
+        phase_rows: context.phase_rows(),
         cta_m: tiling.cta_m,
         cta_n: tiling.cta_n,
         cta_k: tiling.cta_k,

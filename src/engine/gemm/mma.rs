@@ -106,9 +106,6 @@ impl Engine for MmaEngine {
         }
         let problem = Problem::of(graph, capability)?;
         let types = MmaTypes::of(&problem)?;
-        for (of, element) in [&problem.a, &problem.b].into_iter().zip(types.elements) {
-            of.check_window(&problem, tile(&problem, of, element).vector)?;
-        }
         let demand = Demand::of(&problem);
         let mma = Mma { problem, types, demand, target };
         let candidates: Vec<Settings> =
@@ -303,7 +300,9 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
         Some(_) => placed_access(tensor, if packed { 1 } else { 0 }, vector),
         None => access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector),
     };
+    let scattered = of.is_scattered(problem, vector);
     let copied = of.is_plain()
+        && !scattered
         && !tensor.by_value
         && tensor.dtype == element
         && packed
@@ -313,7 +312,7 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
         true => "Swizzled<Element, ROWS, CTA_K, true>",
         false => "Swizzled<Element, ROWS, CTA_K, K_MAJOR>",
     };
-    OperandTile { dtype: element, layout, vector, staged: !copied, transposed }
+    OperandTile { dtype: element, layout, vector, staged: !copied, transposed, scattered }
 }
 
 fn knobs(problem: &Problem<'_>, types: &MmaTypes) -> [Knob; 10] {
@@ -369,6 +368,8 @@ struct Schedule {
     slice_rows: i64,
     shared_bytes: i64,
     operands: Operands,
+    /// Whether elements of A and of B are loaded one by one.
+    scattered: [bool; 2],
     gemm_count: i64,
 }
 
@@ -410,7 +411,18 @@ impl Schedule {
         }
         check_workspace(problem, tiling.split_k, [slice_rows, warp_n])?;
         let operands = types.operands();
-        Ok(Schedule { settings, operands, gemm_count, threads, slice_rows, shared_bytes })
+        let [a, b] = types.elements;
+        let scattered = [(&problem.a, a), (&problem.b, b)]
+            .map(|(of, element)| tile(problem, of, element).scattered);
+        Ok(Schedule {
+            settings,
+            operands,
+            scattered,
+            gemm_count,
+            threads,
+            slice_rows,
+            shared_bytes,
+        })
     }
 
     fn work(&self, problem: &Problem<'_>, demand: &Demand) -> Vec<KernelWork> {
@@ -425,8 +437,9 @@ impl Schedule {
         let efficiency = gemm_count as f64 / (gemm_count + reads) as f64;
         let one = TensorWork { operands, operations: 2.0, efficiency };
         let epilogue_tile = [self.slice_rows, warp_n];
-        let block = Block { threads, registers, shared_bytes, stages: stages - 1, epilogue_tile };
-        demand.work(problem, &tiling, block, MathPath::Tensor(one))
+        let stages = stages - 1;
+        let block = Block { threads, registers, shared_bytes, stages, epilogue_tile };
+        demand.scattered(self.scattered).work(problem, &tiling, block, MathPath::Tensor(one))
     }
 
     fn lowering(&self, problem: &Problem<'_>, types: &MmaTypes, target: &Target) -> Lowering {
@@ -452,6 +465,7 @@ impl Schedule {
                 warp_n,
                 stages,
                 staged: operands.iter().any(|operand| operand.staged),
+                all_walk: operands.iter().all(|operand| operand.walk.is_some()),
             },
             operands,
         };
@@ -471,6 +485,8 @@ struct Parameters {
     stages: i64,
     /// Whether an operand passes through registers.
     staged: bool,
+    /// Whether both operands know which K step is next.
+    all_walk: bool,
 }
 
 /// The best settings, and what decided them.

@@ -9,6 +9,7 @@ use crate::engine::gemm::axes::coordinate;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::layout::{Layout, Load, Matrix};
 use crate::engine::gemm::problem::Operand;
+use crate::engine::gemm::walk::Walk;
 use crate::engine::gemm::window::{Window, WindowParameters};
 use crate::engine::program::Source;
 use crate::engine::signature::{Indent, Width, ctype, list};
@@ -26,6 +27,8 @@ pub(super) struct OperandTile {
     pub(super) staged: bool,
     /// Whether bytes are transposed on the way.
     pub(super) transposed: bool,
+    /// Whether elements are loaded one by one.
+    pub(super) scattered: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -37,16 +40,24 @@ pub(super) struct OperandParameters {
     element: &'static str,
     cta_rows: &'static str,
     extent: &'static str,
-    is_dynamic: bool,
+    /// Where the rows of a batch end, if not where those of all do.
+    row_end: Option<String>,
+    /// Whether what is valid depends on the batch.
+    takes_batch: bool,
     k_major: bool,
     vector: i64,
     tile: &'static str,
     pub(super) transposed: bool,
     pub(super) staged: bool,
+    /// Whether its elements are loaded one by one.
+    scattered: bool,
     /// Whether rows of two Bs alternate in the tile.
     dual: bool,
     /// Where its rows and K meet.
     window: Option<WindowParameters>,
+    /// How it is walked through along K, if a thread need not find each element anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) walk: Option<Walk>,
     tensors: Vec<Layout>,
     #[serde(flatten)]
     copied: Option<Copied>,
@@ -86,13 +97,14 @@ impl OperandParameters {
 
 impl Context<'_> {
     pub(super) fn operand(&self, of: &Operand, tile: OperandTile, is_a: bool) -> OperandParameters {
-        let OperandTile { dtype, layout, vector, staged, transposed } = tile;
+        let OperandTile { dtype, layout, vector, staged, transposed, scattered } = tile;
         let matrix = Matrix {
             fusion: &of.prologue,
-            placed: of.window.is_some(),
+            window: of.window.as_ref(),
             extents: [of.extent, self.problem.k],
             along_columns: of.k_major,
             vector,
+            scattered,
             is_m: is_a,
         };
         let name = if is_a { "A" } else { "B" };
@@ -104,6 +116,12 @@ impl Context<'_> {
             other: dual.map(|dual| self.names[dual.b].clone()),
         };
         let stored = self.stored(of);
+        let window = of.window.as_ref().map(Window::parameters);
+        let row_end = match is_a {
+            true if self.tiling.dynamic_m => Some("batch.M".to_owned()),
+            true => self.phase_rows(),
+            false => None,
+        };
         let placed = stored.iter().copied().chain(of.prologue.program.positions());
         OperandParameters {
             title: format!("{name}: {text}, and its path into shared memory."),
@@ -111,14 +129,20 @@ impl Context<'_> {
             element: ctype(dtype),
             cta_rows: if is_a { "CTA_M" } else { columns },
             extent: if is_a { "M" } else { "N" },
-            is_dynamic: is_a && self.tiling.dynamic_m,
+            takes_batch: row_end.is_some() || window.as_ref().is_some_and(|of| of.takes_batch),
+            row_end,
             k_major: of.k_major,
             vector,
             tile: layout,
             transposed,
             staged,
+            scattered,
             dual: dual.is_some(),
-            window: of.window.as_ref().map(Window::parameters),
+            walk: of.window.as_ref().filter(|_| !staged).and_then(|window| {
+                let tensor = (&self.problem.graph.tensors[of.tensor], &*self.names[of.tensor]);
+                Walk::of(window, tensor, of.k_major, self.tiling.cta_k)
+            }),
+            window,
             tensors: placed.map(|at| self.layout(at, &matrix)).collect(),
             copied: (!staged).then(copied),
             prologue: staged.then(|| self.prologue(of, dtype, &matrix, &stored)),
@@ -142,6 +166,9 @@ impl Context<'_> {
         let emitted = self.emit(&of.prologue, &|source, register| match source {
             Source::Tensor(at) if graph.tensors[*at].by_value => {
                 format!("{register}(t.{})", self.names[*at])
+            }
+            Source::Tensor(at) if matrix.scattered => {
+                format!("{}_in[i][j].get(0)", self.names[*at])
             }
             Source::Tensor(at) => {
                 let element = if self.is_broadcast(*at, matrix) { "0" } else { "j" };

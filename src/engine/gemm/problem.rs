@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::access::{PARAMETERS_MAX, span_elements, volume};
+use crate::engine::access::{PARAMETERS_MAX, ceil_div, span_elements, volume};
 use crate::engine::decompose::Decomposed;
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
+use crate::engine::gemm::phases::Phases;
 use crate::engine::gemm::window::Window;
 use crate::engine::program::{GraphProgram, Source, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
@@ -71,6 +72,12 @@ pub(super) struct Problem<'a> {
     pub(super) epilogue: Fusion,
     /// Reductions of the epilogue.
     pub(super) reductions: Vec<EpilogueReduction>,
+    /// Where rows and columns of the epilogue's tensors are, if not where their steps lead.
+    pub(super) result: Option<Window>,
+    /// Whether the epilogue's elements are loaded and stored one by one.
+    pub(super) scatters: bool,
+    /// Batches with rows and K of their own.
+    pub(super) phases: Option<Phases>,
     /// The tensors that give each batch's own M, N and K.
     pub(super) overrides: [Option<usize>; 3],
 }
@@ -101,15 +108,11 @@ impl Operand {
         self.prologue.program.program.instructions().is_empty()
     }
 
-    /// Checks that a window holds whole vectors of this size.
-    ///
-    /// # Errors
-    /// `NotSupported` where a vector would reach from one tap, or one image, into another, or is
-    /// not contiguous.
-    pub(super) fn check_window(&self, problem: &Problem<'_>, vector: i64) -> Result<()> {
-        let Some(window) = &self.window else { return Ok(()) };
+    /// Whether elements are loaded one by one, as a vector of this size would reach from one tap,
+    /// or one image, into another, or is not contiguous.
+    pub(super) fn is_scattered(&self, problem: &Problem<'_>, vector: i64) -> bool {
+        let Some(window) = &self.window else { return false };
         let tensors = &problem.graph.tensors;
-        let name = &tensors[self.tensor].name;
         let steps = |at: &usize| {
             let view = self.prologue.axes.view(&tensors[*at]);
             let step = if self.k_major { view.column } else { view.row };
@@ -117,16 +120,9 @@ impl Operand {
         };
         let Axes { rows, columns, .. } = &self.prologue.axes;
         let alone = if self.k_major { columns } else { rows };
-        if alone.is_empty() || self.prologue.inputs().any(|at| steps(&at)) {
-            let text = format!("channels of `{name}` are not contiguous, read through a window");
-            return Err(Error::not_supported(text));
-        }
-        match window.holds(vector, self.k_major) {
-            true => Ok(()),
-            false => Err(Error::not_supported(format!(
-                "channels of `{name}`, read through a window, are no whole vectors of {vector}"
-            ))),
-        }
+        alone.is_empty()
+            || self.prologue.inputs().any(|at| steps(&at))
+            || !window.holds(vector, self.k_major)
     }
 }
 
@@ -149,7 +145,7 @@ impl<'a> Problem<'a> {
             return Err(Error::not_supported(text));
         }
         refuse_i64(graph)?;
-        let decomposed = Decomposed::drawn(graph)?;
+        let decomposed = Decomposed::drawn(graph)?.grouped()?;
         let graph = decomposed.graph();
         let (operation, matmul, other) = gemms(graph)?;
         let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
@@ -219,6 +215,38 @@ impl<'a> Problem<'a> {
         volume(&self.batches)
     }
 
+    /// Elements of the GEMM's result.
+    pub(super) fn element_count(&self) -> f64 {
+        let rows = match &self.phases {
+            Some(phases) => {
+                let others = self.batch_count() as f64 / phases.count() as f64;
+                phases.rows.iter().map(|rows| *rows as f64).sum::<f64>() * others
+            }
+            None => self.m as f64 * self.batch_count() as f64,
+        };
+        rows * self.n as f64
+    }
+
+    /// Tiles with so many rows and columns of all batches, and the K steps of so many elements that
+    /// they take.
+    pub(super) fn tiles_and_steps(&self, [cta_m, cta_n, cta_k]: [i64; 3]) -> [f64; 2] {
+        let columns = ceil_div(self.n, cta_n) as f64;
+        let of = |rows: i64, k: i64| {
+            let tiles = ceil_div(rows, cta_m) as f64 * columns;
+            [tiles, tiles * ceil_div(k, cta_k) as f64]
+        };
+        let batches = self.batch_count() as f64;
+        let (each, times) = match &self.phases {
+            Some(phases) => {
+                let each = phases.rows.iter().zip(&phases.ks).map(|(rows, k)| of(*rows, *k));
+                let sum = |[a, b]: [f64; 2], [c, d]: [f64; 2]| [a + c, b + d];
+                (each.fold([0.0; 2], sum), batches / phases.count() as f64)
+            }
+            None => (of(self.m, self.k), batches),
+        };
+        each.map(|count| count * times)
+    }
+
     /// Whether there is nothing to store.
     pub(super) fn is_empty(&self) -> bool {
         self.m == 0 || self.n == 0 || self.batch_count() == 0
@@ -275,7 +303,10 @@ impl<'a> Problem<'a> {
         });
         let followers = self.epilogue.placed().filter(|at| !self.is_gemm(*at));
         let followers = followers.chain(self.outputs());
-        let followers = followers.map(|at| reach(&self.epilogue.axes, at, [self.m, self.n]));
+        let followers = followers.map(|at| match &self.result {
+            Some(window) => span(at).max(window.reach_max()),
+            None => reach(&self.epilogue.axes, at, [self.m, self.n]),
+        });
         let positions = self.epilogue.program.positions().map(span);
         operands.chain(followers).chain(windows).chain(positions).max().unwrap_or(0)
     }
@@ -288,9 +319,7 @@ fn gemms(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Opera
         match &operation.op {
             Op::Pointwise(_) | Op::Rng(_) | Op::Reduction(_) => {}
             Op::Matmul(op) => found.push((operation, *op)),
-            Op::Convolution(op) if op.is_unscaled() => {
-                found.push((operation, Matmul::new(op.math)));
-            }
+            Op::Convolution(op) => found.push((operation, Matmul::new(op.math))),
             op => {
                 return Err(Error::not_supported(format!(
                     "{op} is neither a GEMM nor pointwise nor a reduction"
@@ -423,6 +452,9 @@ impl<'a> Layout<'_, 'a> {
             dual,
             reductions: reductions.collect::<Result<_>>()?,
             epilogue,
+            result: None,
+            scatters: false,
+            phases: None,
             overrides,
         })
     }

@@ -64,9 +64,6 @@ impl Engine for SimtEngine {
         if problem.dual.is_some() {
             return Err(Error::not_supported("a dual GEMM needs tensor cores"));
         }
-        for of in [&problem.a, &problem.b] {
-            of.check_window(&problem, 16 / element(&problem).bytes() as i64)?;
-        }
         let demand = Demand::of(&problem);
         let simt = Simt { problem, demand, target };
         let candidates: Vec<Settings> =
@@ -253,8 +250,10 @@ impl Schedule {
         let each = 1.0 + reads * words as f64 / 4.0;
         let math_path = if words == 2 { MathPath::F64(each) } else { MathPath::Fp32(each) };
         let epilogue_tile = [self.slice_rows, 8 * thread_n];
+        let vector = 16 / element.bytes() as i64;
+        let scattered = [&problem.a, &problem.b].map(|of| of.is_scattered(problem, vector));
         let block = Block { threads, registers, shared_bytes, stages: 1, epilogue_tile };
-        demand.work(problem, &tiling, block, math_path)
+        demand.scattered(scattered).work(problem, &tiling, block, math_path)
     }
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Lowering {
@@ -266,8 +265,12 @@ impl Schedule {
             vector: 16 / element.bytes() as i64,
             staged: true,
             transposed: false,
+            scattered: false,
         };
-        let operand = |of: &Operand, is_a: bool| context.operand(of, tile, is_a);
+        let operand = |of: &Operand, is_a: bool| {
+            let scattered = of.is_scattered(problem, tile.vector);
+            context.operand(of, OperandTile { scattered, ..tile }, is_a)
+        };
         let variant = Variant {
             sm: "sm75",
             name: "simt",

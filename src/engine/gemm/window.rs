@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::engine::access::volume;
-use crate::engine::dimensions::coordinates;
+use crate::engine::gemm::phases::Number;
 
 /// How rows and K of an operand are found in a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub(super) struct Window {
     pub(super) ks: Vec<i64>,
     /// Where each dimension of the tensor is met.
     pub(super) dims: Vec<Reach>,
+    /// What says extents that each phase has of its own; `rows` and `ks` have the largest.
+    own: Vec<(Along, String)>,
 }
 
 /// A dimension of a tensor that one coordinate counts alone.
@@ -28,10 +30,23 @@ pub(super) struct Counted {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Reach {
     pub(super) terms: Vec<(Along, i64)>,
-    /// The position where all coordinates are 0.
+    /// The position where all coordinates are 0; the least of those that phases have.
     pub(super) origin: i64,
     /// The dimension's extent.
     pub(super) extent: i64,
+    /// The origin that each phase has of its own.
+    pub(super) own: Option<OwnOrigin>,
+    /// Whether every position is inside the tensor, though its parts may add up to more.
+    is_inside: bool,
+}
+
+/// An origin that each phase has of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct OwnOrigin {
+    /// What says it in C++.
+    pub(super) text: String,
+    /// The largest.
+    pub(super) most: i64,
 }
 
 /// A coordinate of a row or of an element of K.
@@ -41,13 +56,31 @@ pub(super) enum Along {
     K(usize),
 }
 
-/// A window as templates see it (`gemm/operand.cuh`).
+/// The extent of a coordinate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// What says it in C++; nothing does of the outermost, where phases have none of their own.
+    pub(super) name: String,
+    /// The most of all phases.
+    pub(super) most: i64,
+    /// Whether it is a phase's own.
+    pub(super) is_own: bool,
+}
+
+/// A window as templates see it (`gemm/place.cuh`).
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WindowParameters {
+    /// What it is of, and the second coordinate.
+    about: &'static str,
+    second: &'static str,
+    /// Whether some number is a phase's.
+    pub(super) takes_batch: bool,
     constants: Vec<Constant>,
-    /// The position along each dimension.
-    dims: Vec<String>,
-    /// Whether a position is inside the tensor; empty where it always is.
+    /// The positions along dimensions that are not always 0.
+    dims: Vec<Position>,
+    /// Whether positions may be outside of the tensor, and which are inside.
+    leaves: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
     inside: String,
 }
 
@@ -57,30 +90,53 @@ struct Constant {
     value: i64,
 }
 
+#[derive(Debug, Clone, Serialize)]
+struct Position {
+    name: String,
+    value: String,
+}
+
 impl Reach {
+    pub(super) fn new(terms: Vec<(Along, i64)>, origin: i64, extent: i64) -> Reach {
+        Reach { terms, origin, extent, own: None, is_inside: false }
+    }
+
+    /// The same, known to be inside the tensor.
+    #[must_use]
+    pub(super) fn inside(self) -> Reach {
+        Reach { is_inside: true, ..self }
+    }
+
+    /// The same with the origins of phases.
+    #[must_use]
+    pub(super) fn from(self, origin: Number) -> Reach {
+        let Number { least, most, text } = origin;
+        Reach { origin: least, own: text.map(|text| OwnOrigin { text, most }), ..self }
+    }
+
+    /// The position where all coordinates are 0 that is furthest behind.
+    fn origin_max(&self) -> i64 {
+        self.own.as_ref().map_or(self.origin, |own| own.most)
+    }
+
     /// A dimension that one coordinate counts.
     pub(super) fn counted(along: Along, extent: i64) -> Reach {
-        Reach { terms: vec![(along, 1)], origin: 0, extent }
+        Reach::new(vec![(along, 1)], 0, extent)
     }
 
     /// The coordinate that counts the dimension alone.
     pub(super) fn counted_by(&self) -> Option<Along> {
         match self.terms[..] {
-            [(along, 1)] if self.origin == 0 => Some(along),
+            [(along, 1)] if self.origin == 0 && self.own.is_none() => Some(along),
             _ => None,
         }
-    }
-
-    /// Whether the position is 0 always.
-    pub(super) fn is_origin(&self) -> bool {
-        self.terms.is_empty() && self.origin == 0
     }
 }
 
 impl Window {
     /// A window with these coordinates of rows and of K; those of extent 1 move nothing.
     pub(super) fn new(rows: Vec<i64>, ks: Vec<i64>, dims: Vec<Reach>) -> Window {
-        let mut window = Window { rows, ks, dims: Vec::new() };
+        let mut window = Window { rows, ks, dims: Vec::new(), own: Vec::new() };
         let moving = |reach: Reach| {
             let terms = reach.terms.into_iter().filter(|(along, _)| window.extent(*along) != 1);
             Reach { terms: terms.collect(), ..reach }
@@ -90,7 +146,38 @@ impl Window {
         window
     }
 
-    /// Elements of K.
+    /// The same with extents that phases have of their own.
+    #[must_use]
+    pub(super) fn with(self, own: impl Iterator<Item = (Along, String)>) -> Window {
+        Window { own: own.collect(), ..self }
+    }
+
+    /// The same with rows in the place of K.
+    #[must_use]
+    pub(super) fn transposed(self) -> Window {
+        let other = |along: Along| match along {
+            Along::Row(at) => Along::K(at),
+            Along::K(at) => Along::Row(at),
+        };
+        let Window { rows, ks, dims, own } = self;
+        let reach = |reach: Reach| {
+            let terms = reach.terms.into_iter().map(|(along, step)| (other(along), step));
+            Reach { terms: terms.collect(), ..reach }
+        };
+        Window {
+            rows: ks,
+            ks: rows,
+            dims: dims.into_iter().map(reach).collect(),
+            own: own.into_iter().map(|(along, text)| (other(along), text)).collect(),
+        }
+    }
+
+    /// Rows; the most of a phase.
+    pub(super) fn row_count(&self) -> i64 {
+        volume(&self.rows)
+    }
+
+    /// Elements of K; the most of a phase.
     pub(super) fn k(&self) -> i64 {
         volume(&self.ks)
     }
@@ -107,10 +194,12 @@ impl Window {
         let far =
             |(along, step): &(Along, i64)| step.saturating_mul((self.extent(*along) - 1).max(0));
         let steps: Vec<i64> = reach.terms.iter().map(far).collect();
-        let end = |ends: &dyn Fn(i64) -> i64| {
-            steps.iter().fold(reach.origin, |sum, step| sum.saturating_add(ends(*step)))
+        let end = |origin: i64, ends: &dyn Fn(i64) -> i64| {
+            steps.iter().fold(origin, |sum, step| sum.saturating_add(ends(*step)))
         };
-        end(&|step| step.min(0)) < 0 || end(&|step| step.max(0)) >= reach.extent
+        !reach.is_inside
+            && (end(reach.origin, &|step| step.min(0)) < 0
+                || end(reach.origin_max(), &|step| step.max(0)) >= reach.extent)
     }
 
     /// Whether some rows and elements of K meet in no element.
@@ -132,8 +221,8 @@ impl Window {
             moving.map(|at| self.counts(along(at))).collect::<Option<Vec<_>>>()
         };
         let [rows, ks] = [of(&self.rows, Along::Row)?, of(&self.ks, Along::K)?];
-        let moving = self.dims.iter().filter(|reach| !reach.is_origin());
-        (rows.len() + ks.len() == moving.count()).then_some([rows, ks])
+        let moving = (0..self.dims.len()).filter(|axis| self.moves(*axis)).count();
+        (rows.len() + ks.len() == moving).then_some([rows, ks])
     }
 
     /// The dimensions that the innermost coordinates of rows and of K count, where they do so
@@ -150,6 +239,32 @@ impl Window {
         inner % vector == 0 || others.iter().all(|extent| *extent == 1)
     }
 
+    /// The extents of the coordinates of K, the innermost last.
+    pub(super) fn ks(&self) -> Vec<Extent> {
+        let (names, _) = self.extents(Along::K, "K");
+        let extents = names.into_iter().zip(&self.ks).enumerate();
+        let is_own = |at: usize| self.own.iter().any(|(own, _)| *own == Along::K(at));
+        extents.map(|(at, (name, most))| Extent { name, most: *most, is_own: is_own(at) }).collect()
+    }
+
+    /// The dimension that a coordinate moves along, and by how much; `Some(None)` where it moves
+    /// along none, `None` where along several.
+    pub(super) fn step(&self, along: Along) -> Option<Option<(usize, i64)>> {
+        let steps = |(axis, reach): (usize, &Reach)| {
+            let term = reach.terms.iter().find(|(of, _)| *of == along);
+            term.map(|(_, step)| (axis, *step))
+        };
+        let mut found = self.dims.iter().enumerate().filter_map(steps);
+        let first = found.next();
+        found.next().is_none().then_some(first)
+    }
+
+    /// Whether the position along a dimension may be another than 0.
+    pub(super) fn moves(&self, axis: usize) -> bool {
+        let reach = &self.dims[axis];
+        !reach.terms.is_empty() || reach.origin != 0 || reach.own.is_some()
+    }
+
     /// The largest position and extent, for the type that holds them.
     pub(super) fn reach_max(&self) -> i64 {
         let far = |reach: &Reach| {
@@ -157,24 +272,51 @@ impl Window {
                 .terms
                 .iter()
                 .map(|(along, step)| step.abs().saturating_mul(self.extent(*along)));
-            steps.fold(reach.origin.abs().max(reach.extent), i64::saturating_add)
+            let origin = reach.origin.abs().max(reach.origin_max().abs());
+            steps.fold(origin.max(reach.extent), i64::saturating_add)
         };
         self.dims.iter().map(far).max().unwrap_or(0)
     }
 
+    /// Whether some number is a phase's.
+    pub(super) fn takes_batch(&self) -> bool {
+        !self.own.is_empty() || self.dims.iter().any(|reach| reach.own.is_some())
+    }
+
+    /// As an operand's template sees it.
     pub(super) fn parameters(&self) -> WindowParameters {
-        let mut constants = Vec::new();
+        self.named("Where a row and an element of K meet", "k", true)
+    }
+
+    /// As the epilogue's template sees it, whose elements are all inside.
+    pub(super) fn of_result(&self) -> WindowParameters {
+        self.named("The element of a row and a column", "column", false)
+    }
+
+    /// The names of the extents of rows, or of K, and the constants that some of them are.
+    fn extents(&self, along: fn(usize) -> Along, prefix: &str) -> (Vec<String>, Vec<Constant>) {
+        let extents = if along(0) == Along::Row(0) { &self.rows } else { &self.ks };
+        let (mut names, mut constants) = (Vec::new(), Vec::new());
+        for (at, extent) in extents.iter().enumerate() {
+            let own = self.own.iter().find(|(own, _)| *own == along(at));
+            let name = own.map_or(format!("{prefix}{at}"), |(_, text)| text.clone());
+            if own.is_none() && at > 0 {
+                constants.push(Constant { name: name.clone(), value: *extent });
+            }
+            names.push(name);
+        }
+        (names, constants)
+    }
+
+    fn named(&self, about: &'static str, second: &'static str, leaves: bool) -> WindowParameters {
+        let (row_extents, mut constants) = self.extents(Along::Row, "ROW");
+        let (k_extents, of_k) = self.extents(Along::K, "K");
+        constants.extend(of_k);
         let mut name = |name: String, value: i64| {
             constants.push(Constant { name: name.clone(), value });
             name
         };
-        for (prefix, extents) in [("ROW", &self.rows), ("K", &self.ks)] {
-            for (at, extent) in extents.iter().enumerate().skip(1) {
-                name(format!("{prefix}{at}"), *extent);
-            }
-        }
-        let rows = coordinates(self.rows.len(), "row", "ROW");
-        let ks = coordinates(self.ks.len(), "k", "K");
+        let (rows, ks) = (coordinates("row", &row_extents), coordinates(second, &k_extents));
         let mut inside = Vec::new();
         let mut dims = Vec::new();
         for (at, reach) in self.dims.iter().enumerate() {
@@ -192,15 +334,38 @@ impl Window {
                     }
                 });
             }
-            if reach.origin != 0 {
-                sum.push(name(format!("ORIGIN{at}"), reach.origin));
+            match &reach.own {
+                Some(own) => sum.push(own.text.clone()),
+                None if reach.origin != 0 => {
+                    sum.push(name(format!("ORIGIN{at}"), reach.origin));
+                }
+                None => {}
             }
-            dims.push(if sum.is_empty() { "0".to_owned() } else { sum.join(" + ") });
-            if self.leaves(reach) {
+            if !sum.is_empty() {
+                dims.push(Position { name: format!("d{at}"), value: sum.join(" + ") });
+            }
+            if leaves && self.leaves(reach) {
                 let extent = name(format!("EXTENT{at}"), reach.extent);
                 inside.push(format!("d{at} >= 0 && d{at} < {extent}"));
             }
         }
-        WindowParameters { constants, dims, inside: inside.join(" && ") }
+        let inside = inside.join(" && ");
+        let takes_batch = self.takes_batch();
+        let leaves = !inside.is_empty();
+        WindowParameters { about, second, takes_batch, constants, dims, leaves, inside }
     }
+}
+
+/// The coordinates of an index along dimensions of these extents.
+pub(super) fn coordinates(index: &str, extents: &[String]) -> Vec<String> {
+    let coordinate = |at: usize| {
+        let inner = &extents[at + 1..];
+        let quotient = match inner {
+            [] => index.to_owned(),
+            [one] => format!("{index} / {one}"),
+            several => format!("{index} / ({})", several.join(" * ")),
+        };
+        if at == 0 { quotient } else { format!("{quotient} % {}", extents[at]) }
+    };
+    (0..extents.len()).map(coordinate).collect()
 }

@@ -282,6 +282,24 @@ fn products() -> Vec<Form> {
             from(convolution::pixels("backward_filter", 7)),
             &[("cluster", 2), ("cta_m", 64), ("cta_n", 128), ("split_k", 1), ("stages", 3)],
         ),
+        form(
+            "gemm_groups",
+            "gemm_mma",
+            from(convolution::batched("forward")),
+            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+        ),
+        form(
+            "gemm_phases",
+            "gemm_mma",
+            from(convolution::phases("bias_relu")),
+            &[("cta_m", 16), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+        ),
+        form(
+            "gemm_scattered",
+            "gemm_mma",
+            from(convolution::scattered("forward")),
+            &[("cta_m", 16), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+        ),
         form("gemm_wgmma", "gemm_wgmma", bulk, &[("cta_m", 128), ("cta_n", 64), ("stages", 3)]),
         form(
             "gemm_cluster",

@@ -165,7 +165,7 @@ pub(super) fn tiles(
         ks_are_taps: depth.is_some(),
     };
     let channel = windowed.channel()?;
-    let moves = |at: &usize| *at != channel && !window.dims[*at].is_origin();
+    let moves = |at: &usize| *at != channel && window.moves(*at);
     let others: Vec<usize> = (0..window.dims.len()).filter(moves).collect();
     match windowed.boxes(channel, &others) {
         Some(tiles) => tiles,
