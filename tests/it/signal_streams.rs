@@ -242,11 +242,13 @@ fn a_wait_that_is_in_vain_is_an_error_of_its_stream() {
             assert_eq!(waiting.y.to_vec().unwrap(), [1; 480]);
         }
         let waiting = Waiting::new(&kiln, 4);
-        // What waits for all streams finds it as well: a copy, an event.
+        // A copy waits for all streams, but the errors of another are not its own.
         waiting.run(&b);
+        assert_eq!(waiting.y.to_vec().unwrap(), [1; 480]);
+        ended(b.synchronize(), 4);
+        let default = kiln.device().default_stream();
+        waiting.run(&default);
         ended(waiting.y.to_vec(), 4);
-        waiting.run(&kiln.stream());
-        ended(kiln.stream().synchronize(), 4);
         let start = a.record().unwrap();
         waiting.run(&a);
         ended(a.record().unwrap().elapsed_ms(&start), 4);
