@@ -233,7 +233,9 @@ fn a_wait_that_is_in_vain_is_an_error_of_its_stream() {
             b.synchronize().unwrap();
             ended(a.synchronize(), seen);
             let took = begun.elapsed();
-            assert!((20..2000).contains(&took.as_millis()), "{took:?}");
+            // The simulated driver's clock leaps.
+            let least = if run_beside() { 20 } else { 0 };
+            assert!((least..2000).contains(&took.as_millis()), "{took:?}");
             // It is told once, and the stream works.
             a.synchronize().unwrap();
             waiting.flag.write(0, &5_i32.to_le_bytes()).unwrap();
