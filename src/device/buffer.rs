@@ -71,7 +71,7 @@ impl Buffer {
     ///
     /// # Errors
     /// `BadParam` when the range exceeds the buffer, `Driver` when the copy fails or a wait for a
-    /// signal before it has ended by its time.
+    /// signal on the default stream has ended by its time.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
         self.memory.driver.read(self.memory.address + offset, bytes, 0)?;

@@ -144,8 +144,8 @@ impl Reports {
         Ok(site.record(slot))
     }
 
-    /// Reads the reports of a stream whose work has ended; of all streams for the default one,
-    /// whose work comes after theirs.
+    /// Reads the reports of a stream whose work has ended. Those of other streams are for whoever
+    /// synchronises these, even if they have ended as well.
     ///
     /// # Errors
     /// `Driver` when a wait has ended by its time.
@@ -153,7 +153,7 @@ impl Reports {
         if !self.some.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mine = |of: &Expected| stream == 0 || of.stream == stream;
+        let mine = |of: &Expected| of.stream == stream;
         let ended: Vec<Expected> = {
             let mut state = self.state();
             let ended = state.expected.iter().filter(|of| mine(of)).cloned().collect();
@@ -162,7 +162,7 @@ impl Reports {
             ended
         };
         // Every record is read, and the first failure told.
-        let failures = ended.iter().map(|of| of.site.failure(of.slot, of.stream));
+        let failures = ended.iter().map(|of| of.site.failure(of.slot, stream));
         failures.fold(Ok(()), Result::and)
     }
 
@@ -197,7 +197,11 @@ mod tests {
         assert_eq!(error, "more than 64 streams of a device wait for signals");
         reports.forget(11);
         assert_eq!(expect(99).expect("a stream was destroyed"), first + REPORT_BYTES);
-        reports.check(0).expect("no wait has ended");
+        reports.check(0).expect("nothing is expected");
+        assert!(reports.some.load(Ordering::Relaxed));
+        for stream in 10..100 {
+            reports.check(stream).expect("no wait has ended");
+        }
         assert!(!reports.some.load(Ordering::Relaxed));
         reports.expect(&site, 10, true).expect("known");
         reports.check(10).expect("no wait has ended");

@@ -233,7 +233,9 @@ fn a_wait_that_is_in_vain_is_an_error_of_its_stream() {
             b.synchronize().unwrap();
             ended(a.synchronize(), seen);
             let took = begun.elapsed();
-            assert!((20..2000).contains(&took.as_millis()), "{took:?}");
+            // The simulated driver's clock leaps.
+            let least = if run_beside() { 20 } else { 0 };
+            assert!((least..2000).contains(&took.as_millis()), "{took:?}");
             // It is told once, and the stream works.
             a.synchronize().unwrap();
             waiting.flag.write(0, &5_i32.to_le_bytes()).unwrap();
@@ -242,11 +244,13 @@ fn a_wait_that_is_in_vain_is_an_error_of_its_stream() {
             assert_eq!(waiting.y.to_vec().unwrap(), [1; 480]);
         }
         let waiting = Waiting::new(&kiln, 4);
-        // What waits for all streams finds it as well: a copy, an event.
+        // A copy waits for all streams, but the errors of another are not its own.
         waiting.run(&b);
+        assert_eq!(waiting.y.to_vec().unwrap(), [1; 480]);
+        ended(b.synchronize(), 4);
+        let default = kiln.device().default_stream();
+        waiting.run(&default);
         ended(waiting.y.to_vec(), 4);
-        waiting.run(&kiln.stream());
-        ended(kiln.stream().synchronize(), 4);
         let start = a.record().unwrap();
         waiting.run(&a);
         ended(a.record().unwrap().elapsed_ms(&start), 4);
