@@ -120,18 +120,15 @@ impl Options {
         let promotions =
             [L2Promotion::None, L2Promotion::B64, L2Promotion::B128, L2Promotion::B256];
         let fills = [OutOfBoundsFill::Zero, OutOfBoundsFill::Nan];
-        let known = (
-            types.get(data_type as usize),
-            interleaves.get(interleave as usize),
-            swizzles.get(swizzle as usize),
-            promotions.get(l2_promotion as usize),
-            fills.get(fill as usize),
-        );
-        let (Some(&data_type), Some(&interleave), Some(&swizzle), Some(&l2_promotion), Some(&fill)) =
-            known
-        else {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        };
-        Ok(Options { data_type, interleave, swizzle, l2_promotion, fill })
+        fn named<T: Copy>(names: &[T], number: c_uint) -> Outcome<T> {
+            names.get(number as usize).copied().ok_or(CUDA_ERROR_INVALID_VALUE)
+        }
+        Ok(Options {
+            data_type: named(&types, data_type)?,
+            interleave: named(&interleaves, interleave)?,
+            swizzle: named(&swizzles, swizzle)?,
+            l2_promotion: named(&promotions, l2_promotion)?,
+            fill: named(&fills, fill)?,
+        })
     }
 }
