@@ -126,7 +126,7 @@ pub struct TensorMap {
     pub dims: Vec<u64>,
     /// Strides in bytes of all dimensions but the first, multiples of 16.
     pub strides: Vec<u64>,
-    /// Box extents in elements, 1 to 256 each; with `im2col` channels, pixels (up to 1024), and 1s.
+    /// Box extents in elements, 1 to 256 each; with `im2col` channels and pixels (up to 1024).
     pub box_dims: Vec<u32>,
     /// Shared-memory swizzle of the box.
     pub swizzle: Swizzle,

@@ -126,5 +126,5 @@ pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};
 pub use place::Place;
 pub use tensor_map::{
-    Im2col, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
+    Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
 };

@@ -181,47 +181,13 @@ pub struct Tiled<'a> {
     pub dims: &'a [u64],
     /// Strides in bytes of all dimensions but the first, multiples of 16 below 2^40.
     pub strides: &'a [u64],
-    /// Box extents in elements, 1 to 256.
+    /// Box extents in elements, 1 to 256; in im2col mode channels and pixels.
     pub box_dims: &'a [u32],
     /// Element strides of the traversal, 1 to 8; the first is ignored.
     pub element_strides: &'a [u32],
     /// Only [`Interleave::None`] is supported.
     pub interleave: Interleave,
     /// Swizzle of the box in shared memory.
-    pub swizzle: Swizzle,
-    /// L2 promotion hint.
-    pub l2_promotion: L2Promotion,
-    /// Value of out-of-bounds elements.
-    pub fill: OutOfBoundsFill,
-}
-
-/// Arguments of `cuTensorMapEncodeIm2col`: images, channels innermost.
-///
-/// A copy walks over the positions within a bounding box, along the width first, then over the next
-/// images, and moves the channels at each position with the copy's offsets added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Im2col<'a> {
-    /// Element type.
-    pub data_type: TensorType,
-    /// Address of the tensor in global memory, a multiple of 16.
-    pub address: u64,
-    /// Extents of 3 to 5 dimensions: channels, width, height, depth, images.
-    pub dims: &'a [u64],
-    /// Strides in bytes of all dimensions but the first, multiples of 16 below 2^40.
-    pub strides: &'a [u64],
-    /// The least position along width, height, depth.
-    pub lower_corner: &'a [i32],
-    /// The greatest position along width, height, depth, from the last element on.
-    pub upper_corner: &'a [i32],
-    /// Channels that are copied of each pixel, 1 to 256.
-    pub channels: u32,
-    /// Pixels that are copied, 1 to 1024.
-    pub pixels: u32,
-    /// Steps of the walk along each dimension, 1 to 8; the first and the last are ignored.
-    pub element_strides: &'a [u32],
-    /// Only [`Interleave::None`] is supported.
-    pub interleave: Interleave,
-    /// Swizzle of the pixels in shared memory.
     pub swizzle: Swizzle,
     /// L2 promotion hint.
     pub l2_promotion: L2Promotion,
@@ -254,16 +220,23 @@ impl TensorMap {
         Ok(TensorMap(encode(tiled)))
     }
 
-    /// Encodes a tensor map of im2col mode, as `cuTensorMapEncodeIm2col`.
+    /// Encodes a tensor map of im2col mode, as `cuTensorMapEncodeIm2col`: of images, whose
+    /// dimensions are channels, width, height, depth (up to 3 spatial ones) and images.
+    ///
+    /// The box is of channels, 1 to 256, and pixels, 1 to 1024. A copy walks over the positions
+    /// within a bounding box, along the width first, then over the next images, and moves the
+    /// channels at each position with the copy's offsets added. Along the width, height and depth
+    /// the lower corner is the least position, the upper corner the greatest one from the last
+    /// element on, and the element strides are the steps of the walk.
     ///
     /// # Errors
     ///
     /// As [`encode_tiled`](Self::encode_tiled).
-    pub fn encode_im2col(im2col: &Im2col<'_>) -> Result<TensorMap> {
-        let box_dims = check_im2col(im2col)?;
-        let mut bytes = encode(&im2col.tiled(&box_dims));
+    pub fn encode_im2col(images: &Tiled<'_>, corners: [&[i32]; 2]) -> Result<TensorMap> {
+        check_im2col(images, corners)?;
+        let mut bytes = encode(images);
         bytes[MODE_AT] = 1;
-        for (at, corner) in CORNERS_AT.into_iter().zip([im2col.lower_corner, im2col.upper_corner]) {
+        for (at, corner) in CORNERS_AT.into_iter().zip(corners) {
             for (axis, position) in corner.iter().enumerate() {
                 let bound = (*position as i16).to_le_bytes();
                 bytes[at + 2 * axis..at + 2 * axis + 2].copy_from_slice(&bound);
@@ -307,24 +280,6 @@ fn encode(tiled: &Tiled<'_>) -> [u8; 128] {
         put(&[step as u8]);
     }
     bytes
-}
-
-impl<'a> Im2col<'a> {
-    /// The tiled map of the same tensor with a box of channels and pixels.
-    fn tiled(&self, box_dims: &'a [u32]) -> Tiled<'a> {
-        Tiled {
-            data_type: self.data_type,
-            address: self.address,
-            dims: self.dims,
-            strides: self.strides,
-            box_dims,
-            element_strides: self.element_strides,
-            interleave: self.interleave,
-            swizzle: self.swizzle,
-            l2_promotion: self.l2_promotion,
-            fill: self.fill,
-        }
-    }
 }
 
 /// Replaces a field of an encoded tensor map. One of zeros becomes a map whose other fields have
@@ -414,7 +369,7 @@ const ELEMENT_TYPES: [Option<TensorType>; 13] = [
 ];
 
 fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
-    check_tensor(tiled)?;
+    check_tensor(tiled, tiled.dims.len())?;
     for (axis, &boxed) in tiled.box_dims.iter().enumerate() {
         check((1..=BOX_MAX).contains(&boxed), || {
             format!("box dimension {axis} of {boxed} elements is not within 1 and {BOX_MAX}")
@@ -423,14 +378,11 @@ fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks a map of im2col mode; its box.
-fn check_im2col(im2col: &Im2col<'_>) -> Result<Vec<u32>> {
-    let Im2col { dims, lower_corner, upper_corner, channels, pixels, .. } = *im2col;
-    let rank = dims.len();
+fn check_im2col(images: &Tiled<'_>, [lower, upper]: [&[i32]; 2]) -> Result<()> {
+    let rank = images.dims.len();
     check((3..=RANK_MAX).contains(&rank), || format!("rank {rank} is not within 3 and 5"))?;
-    let mut box_dims = vec![channels, pixels];
-    box_dims.resize(rank, 1);
-    check_tensor(&im2col.tiled(&box_dims))?;
+    check_tensor(images, 2)?;
+    let [channels, pixels] = [0, 1].map(|axis| images.box_dims[axis]);
     check((1..=BOX_MAX).contains(&channels), || {
         format!("{channels} channels of a pixel are not within 1 and {BOX_MAX}")
     })?;
@@ -438,9 +390,8 @@ fn check_im2col(im2col: &Im2col<'_>) -> Result<Vec<u32>> {
         format!("{pixels} pixels are not within 1 and {PIXELS_MAX}")
     })?;
     let spatial = rank - 2;
-    let corners = [("lower", lower_corner), ("upper", upper_corner)];
     let bits = CORNER_BITS[spatial - 1];
-    for (name, corner) in corners {
+    for (name, corner) in [("lower", lower), ("upper", upper)] {
         let count = corner.len();
         check(count == spatial, || format!("{count} positions of a corner for rank {rank}"))?;
         let reach = 1 << (bits - 1);
@@ -451,13 +402,13 @@ fn check_im2col(im2col: &Im2col<'_>) -> Result<Vec<u32>> {
         })?;
     }
     for axis in 0..spatial {
-        let (first, dim) = (i64::from(lower_corner[axis]), dims[axis + 1] as i64);
-        let last = dim - 1 + i64::from(upper_corner[axis]);
+        let (first, dim) = (i64::from(lower[axis]), images.dims[axis + 1] as i64);
+        let last = dim - 1 + i64::from(upper[axis]);
         check(first <= last, || {
             format!("the bounding box from {first} to {last} of dimension {} is empty", axis + 1)
         })?;
     }
-    Ok(box_dims)
+    Ok(())
 }
 
 /// Bits of a corner's positions with one, two and three spatial dimensions.
@@ -466,7 +417,8 @@ const CORNER_BITS: [u32; SPATIAL_MAX] = [16, 8, 5];
 /// Bits of a copy's offset with one, two and three spatial dimensions.
 pub(crate) const OFFSET_BITS: [u32; SPATIAL_MAX] = [16, 8, 5];
 
-fn check_tensor(tiled: &Tiled<'_>) -> Result<()> {
+/// Checks what maps of both modes have; their boxes have so many dimensions.
+fn check_tensor(tiled: &Tiled<'_>, boxed: usize) -> Result<()> {
     let Tiled { data_type, address, dims, strides, box_dims, element_strides, .. } = *tiled;
     if tiled.interleave != Interleave::None {
         let text = "failed to encode a tensor map: an interleaved layout is not supported";
@@ -475,7 +427,7 @@ fn check_tensor(tiled: &Tiled<'_>) -> Result<()> {
     let rank = dims.len();
     check((1..=RANK_MAX).contains(&rank), || format!("rank {rank} is not within 1 and 5"))?;
     let lengths = [strides.len() + 1, box_dims.len(), element_strides.len()];
-    check(lengths == [rank; 3], || {
+    check(lengths == [rank, boxed, rank], || {
         let [strides, boxes, steps] = [lengths[0] - 1, lengths[1], lengths[2]];
         format!("{strides} strides, {boxes} box dimensions, {steps} steps for rank {rank}")
     })?;

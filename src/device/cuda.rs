@@ -16,7 +16,7 @@ use crate::device::health::{self, Health};
 use crate::device::occupancy::Occupancy;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Im2col, Swizzle, TensorMap};
+use crate::kernel::{Swizzle, TensorMap};
 use crate::target::{Arch, Target};
 
 /// Number of GPUs.
@@ -319,11 +319,13 @@ impl Driver for CudaDriver {
             Swizzle::B128 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
         };
         let rank = map.dims.len();
-        if !(1..=5).contains(&rank) || map.box_dims.len() != rank || map.strides.len() + 1 != rank {
-            return Err(Error::internal(format!("malformed tensor map: {map:?}")));
-        }
-        let corners = |im2col: &Im2col| [im2col.lower_corner.len(), im2col.upper_corner.len()];
-        if map.im2col.as_ref().is_some_and(|im2col| rank < 3 || corners(im2col) != [rank - 2; 2]) {
+        let boxed = if map.im2col.is_some() { 2 } else { rank };
+        let corners = map.im2col.iter().flat_map(|of| [&of.lower_corner, &of.upper_corner]);
+        if !(1..=5).contains(&rank)
+            || map.strides.len() + 1 != rank
+            || map.box_dims.len() != boxed
+            || !corners.into_iter().all(|corner| corner.len() + 2 == rank)
+        {
             return Err(Error::internal(format!("malformed tensor map: {map:?}")));
         }
         let address = ptr::without_provenance_mut(address as usize);

@@ -17,7 +17,7 @@ use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS, S
 use crate::device::queues::Queues;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Swizzle, TensorMap};
+use crate::kernel::{Im2col, Swizzle, TensorMap};
 use crate::target::Target;
 
 /// How long a launch may wait for another one, or for the host, before its clock leaps and all of
@@ -193,38 +193,23 @@ impl Driver for SimDriver {
             Swizzle::B64 => kiln_sim::Swizzle::B64,
             Swizzle::B128 => kiln_sim::Swizzle::B128,
         };
-        let TensorMap { dims, strides, box_dims, .. } = map;
-        let element_strides = &map.element_strides();
-        let (interleave, l2_promotion) = (Interleave::None, L2Promotion::B256);
-        let fill = OutOfBoundsFill::Zero;
+        let tiled = Tiled {
+            data_type,
+            address,
+            dims: &map.dims,
+            strides: &map.strides,
+            box_dims: &map.box_dims,
+            element_strides: &map.element_strides(),
+            interleave: Interleave::None,
+            swizzle,
+            l2_promotion: L2Promotion::B256,
+            fill: OutOfBoundsFill::Zero,
+        };
         let encoded = match &map.im2col {
-            None => kiln_sim::TensorMap::encode_tiled(&Tiled {
-                data_type,
-                address,
-                dims,
-                strides,
-                box_dims,
-                element_strides,
-                interleave,
-                swizzle,
-                l2_promotion,
-                fill,
-            }),
-            Some(im2col) => kiln_sim::TensorMap::encode_im2col(&kiln_sim::Im2col {
-                data_type,
-                address,
-                dims,
-                strides,
-                lower_corner: &im2col.lower_corner,
-                upper_corner: &im2col.upper_corner,
-                channels: box_dims[0],
-                pixels: box_dims[1],
-                element_strides,
-                interleave,
-                swizzle,
-                l2_promotion,
-                fill,
-            }),
+            None => kiln_sim::TensorMap::encode_tiled(&tiled),
+            Some(Im2col { lower_corner, upper_corner, .. }) => {
+                kiln_sim::TensorMap::encode_im2col(&tiled, [lower_corner, upper_corner])
+            }
         };
         Ok(encoded.map_err(failed("encode"))?.words())
     }

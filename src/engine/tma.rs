@@ -169,7 +169,9 @@ impl TmaTensor {
 
     fn boxes(&self, [elements, lines]: [i64; 2], swizzle: Swizzle) -> TensorMap {
         let mut box_dims = vec![elements as u32, lines as u32];
-        box_dims.resize(self.rank(), 1);
+        if !self.is_im2col() {
+            box_dims.resize(self.rank(), 1);
+        }
         TensorMap { box_dims, swizzle, ..self.map.clone() }
     }
 }

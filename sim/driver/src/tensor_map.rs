@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::{
-    Error, Im2col, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
+    Error, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
 };
 
 use crate::machine::driver;
@@ -27,24 +27,8 @@ driver! {
         fill: c_uint,
     ) {
         let options = Options::of(data_type, interleave, swizzle, l2_promotion, fill)?;
-        if !(1..=5).contains(&rank) || !map.address().is_multiple_of(64) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let rank = rank as usize;
-        let Options { data_type, interleave, swizzle, l2_promotion, fill } = options;
-        let tiled = Tiled {
-            data_type,
-            address,
-            dims: &dims.all(rank)?,
-            strides: &strides.all(rank - 1)?,
-            box_dims: &box_dims.all(rank)?,
-            element_strides: &element_strides.all(rank)?,
-            interleave,
-            swizzle,
-            l2_promotion,
-            fill,
-        };
-        encoded(map, TensorMap::encode_tiled(&tiled))
+        let tensor = Tensor { rank, address, dims, strides, element_strides };
+        encode(map, &tensor, &options, &box_dims.all(tensor.rank(1)?)?, TensorMap::encode_tiled)
     }
 
     fn cuTensorMapEncodeIm2col(
@@ -57,7 +41,7 @@ driver! {
         lower_corner: In<i32>,
         upper_corner: In<i32>,
         channels: u32,
-        pixels: u32,
+        pixels_per_column: u32,
         element_strides: In<u32>,
         interleave: c_uint,
         swizzle: c_uint,
@@ -65,33 +49,61 @@ driver! {
         fill: c_uint,
     ) {
         let options = Options::of(data_type, interleave, swizzle, l2_promotion, fill)?;
-        if !(3..=5).contains(&rank) || !map.address().is_multiple_of(64) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        let rank = rank as usize;
-        let Options { data_type, interleave, swizzle, l2_promotion, fill } = options;
-        let im2col = Im2col {
-            data_type,
-            address,
-            dims: &dims.all(rank)?,
-            strides: &strides.all(rank - 1)?,
-            lower_corner: &lower_corner.all(rank - 2)?,
-            upper_corner: &upper_corner.all(rank - 2)?,
-            channels,
-            pixels,
-            element_strides: &element_strides.all(rank)?,
-            interleave,
-            swizzle,
-            l2_promotion,
-            fill,
+        let tensor = Tensor { rank, address, dims, strides, element_strides };
+        let spatial = tensor.rank(3)? - 2;
+        let corners = [lower_corner.all(spatial)?, upper_corner.all(spatial)?];
+        let pixels = |tiled: &Tiled<'_>| {
+            TensorMap::encode_im2col(tiled, corners.each_ref().map(Vec::as_slice))
         };
-        encoded(map, TensorMap::encode_im2col(&im2col))
+        encode(map, &tensor, &options, &[channels, pixels_per_column], pixels)
+    }
+}
+
+/// A tensor in the caller's words.
+struct Tensor {
+    rank: u32,
+    address: u64,
+    dims: In<u64>,
+    strides: In<u64>,
+    element_strides: In<u32>,
+}
+
+impl Tensor {
+    /// The rank, if it is at least this and at most 5.
+    fn rank(&self, least: u32) -> Outcome<usize> {
+        match (least..=5).contains(&self.rank) {
+            true => Ok(self.rank as usize),
+            false => Err(CUDA_ERROR_INVALID_VALUE),
+        }
     }
 }
 
 /// Writes a tensor map to where the caller wants it.
-fn encoded(to: Host, map: Result<TensorMap, Error>) -> Outcome {
-    let map = map.map_err(|error| explain(CUDA_ERROR_INVALID_VALUE, &error))?;
+fn encode(
+    to: Host,
+    tensor: &Tensor,
+    options: &Options,
+    box_dims: &[u32],
+    encode: impl Fn(&Tiled<'_>) -> Result<TensorMap, Error>,
+) -> Outcome {
+    if !to.address().is_multiple_of(64) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let rank = tensor.rank(1)?;
+    let Options { data_type, interleave, swizzle, l2_promotion, fill } = *options;
+    let tiled = Tiled {
+        data_type,
+        address: tensor.address,
+        dims: &tensor.dims.all(rank)?,
+        strides: &tensor.strides.all(rank - 1)?,
+        box_dims,
+        element_strides: &tensor.element_strides.all(rank)?,
+        interleave,
+        swizzle,
+        l2_promotion,
+        fill,
+    };
+    let map = encode(&tiled).map_err(|error| explain(CUDA_ERROR_INVALID_VALUE, &error))?;
     to.write(&map.words().map(u64::to_le_bytes).concat())
 }
 

@@ -179,7 +179,7 @@ fn jobs_have_tensor_maps_of_pixels() {
     let output = copies("pixels", &ptx, &format!("{}, {rest}", map.replace("[8, 4]", "[8, 4, 1]")));
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr).to_string();
-    assert!(error.contains("a box of 3 extents, not of channels and pixels"), "{error}");
+    assert!(error.contains("2 strides, 3 box dimensions, 3 steps for rank 3"), "{error}");
 }
 
 #[test]

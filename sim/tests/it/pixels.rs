@@ -2,8 +2,8 @@
 
 use crate::run::{Plain, device, download, upload};
 use kiln_sim::{
-    Error, Im2col, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill, Swizzle,
-    TensorMap, TensorType, Tiled,
+    Error, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill, Swizzle, TensorMap,
+    TensorType, Tiled,
 };
 
 /// Elements of shared memory.
@@ -111,21 +111,19 @@ impl Case {
         let dims: Vec<u64> = self.dims.iter().map(|dim| *dim as u64).collect();
         let strides: Vec<u64> =
             (1..self.rank()).map(|axis| dims[..axis].iter().product::<u64>() * 4).collect();
-        TensorMap::encode_im2col(&Im2col {
+        let images = Tiled {
             data_type: if self.nan { TensorType::F32 } else { TensorType::U32 },
             address,
             dims: &dims,
             strides: &strides,
-            lower_corner: &self.lower,
-            upper_corner: &self.upper,
-            channels: self.channels,
-            pixels: self.pixels,
+            box_dims: &[self.channels, self.pixels],
             element_strides: &self.steps,
             interleave: Interleave::None,
             swizzle: self.swizzle,
             l2_promotion: L2Promotion::B256,
             fill: if self.nan { OutOfBoundsFill::Nan } else { OutOfBoundsFill::Zero },
-        })
+        };
+        TensorMap::encode_im2col(&images, [&self.lower, &self.upper])
     }
 
     fn tensor(&self) -> Vec<u8> {

@@ -1,8 +1,6 @@
 //! Tensor maps, as the machine encodes them.
 
-use kiln_sim::{
-    Im2col, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
-};
+use kiln_sim::{Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled};
 
 use crate::code::*;
 use crate::driver::{Driver, call};
@@ -17,20 +15,21 @@ fn tensor_maps_are_encoded() {
     let (dims, strides, steps) = ([64_u64, 5, 4, 2], [128_u64, 640, 2560], [1_u32, 2, 1, 1]);
     let (lower, upper) = ([-1_i32, -2], [0_i32, -1]);
     let (address, bf16, swizzle) = (1_u64 << 30, 9_u32, 3_u32);
-    let tiled = TensorMap::encode_tiled(&Tiled {
+    let box_dims = [64_u32, 2, 1, 1];
+    let tensor = Tiled {
         data_type: TensorType::Bf16,
         address,
         dims: &dims,
         strides: &strides,
-        box_dims: &[64, 2, 1, 1],
+        box_dims: &box_dims,
         element_strides: &steps,
         interleave: Interleave::None,
         swizzle: Swizzle::B128,
         l2_promotion: L2Promotion::B256,
         fill: OutOfBoundsFill::Zero,
-    });
+    };
+    let tiled = TensorMap::encode_tiled(&tensor);
     let mut map = Map([0; 16]);
-    let box_dims = [64_u32, 2, 1, 1];
     let code = call!(
         driver,
         cuTensorMapEncodeTiled(
@@ -39,21 +38,8 @@ fn tensor_maps_are_encoded() {
         )
     );
     assert_eq!((code, map.0), (SUCCESS, tiled.unwrap().words()));
-    let im2col = TensorMap::encode_im2col(&Im2col {
-        data_type: TensorType::Bf16,
-        address,
-        dims: &dims,
-        strides: &strides,
-        lower_corner: &lower,
-        upper_corner: &upper,
-        channels: 64,
-        pixels: 128,
-        element_strides: &steps,
-        interleave: Interleave::None,
-        swizzle: Swizzle::B128,
-        l2_promotion: L2Promotion::B256,
-        fill: OutOfBoundsFill::Zero,
-    });
+    let images = Tiled { box_dims: &[64, 128], ..tensor };
+    let im2col = TensorMap::encode_im2col(&images, [&lower, &upper]);
     let mut encode = |rank: u32, pixels: u32| {
         call!(
             driver,

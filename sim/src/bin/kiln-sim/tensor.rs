@@ -2,7 +2,7 @@
 
 use crate::job::{Buffer, Dtype, Result};
 use kiln_sim::{
-    Device, Im2col, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
+    Device, Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
 };
 use serde::Deserialize;
 
@@ -79,45 +79,21 @@ impl TensorMapOf {
             128 => Swizzle::B128,
             other => return Err(format!("a swizzle of {other} bytes, not 0, 32, 64 or 128")),
         };
-        let (data_type, dims) = (element(buffer.dtype), &self.dims);
-        let strides = self.strides.as_ref().unwrap_or(&packed);
-        let element_strides = self.steps.as_ref().unwrap_or(&ones);
-        let (interleave, l2_promotion) = (Interleave::None, L2Promotion::None);
-        let fill = if self.nan { OutOfBoundsFill::Nan } else { OutOfBoundsFill::Zero };
-        let map = match (&self.im2col, &self.box_dims[..]) {
-            (None, box_dims) => TensorMap::encode_tiled(&Tiled {
-                data_type,
-                address,
-                dims,
-                strides,
-                box_dims,
-                element_strides,
-                interleave,
-                swizzle,
-                l2_promotion,
-                fill,
-            }),
-            (Some([lower_corner, upper_corner]), [channels, pixels]) => {
-                TensorMap::encode_im2col(&Im2col {
-                    data_type,
-                    address,
-                    dims,
-                    strides,
-                    lower_corner,
-                    upper_corner,
-                    channels: *channels,
-                    pixels: *pixels,
-                    element_strides,
-                    interleave,
-                    swizzle,
-                    l2_promotion,
-                    fill,
-                })
-            }
-            (Some(_), extents) => {
-                let count = extents.len();
-                return Err(format!("a box of {count} extents, not of channels and pixels"));
-            }
+        let tiled = Tiled {
+            data_type: element(buffer.dtype),
+            address,
+            dims: &self.dims,
+            strides: self.strides.as_ref().unwrap_or(&packed),
+            box_dims: &self.box_dims,
+            element_strides: self.steps.as_ref().unwrap_or(&ones),
+            interleave: Interleave::None,
+            swizzle,
+            l2_promotion: L2Promotion::None,
+            fill: if self.nan { OutOfBoundsFill::Nan } else { OutOfBoundsFill::Zero },
+        };
+        let map = match &self.im2col {
+            None => TensorMap::encode_tiled(&tiled),
+            Some([lower, upper]) => TensorMap::encode_im2col(&tiled, [lower, upper]),
         };
         Ok(map.map_err(|error| error.to_string())?.bytes().to_vec())
     }
