@@ -3,7 +3,7 @@
 
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
-    Convolution, ConvolutionMode, ConvolutionPass, GraphBuilder, MatmulMath, Op, Window,
+    Convolution, ConvolutionMode, ConvolutionPass, GenStats, GraphBuilder, MatmulMath, Op, Window,
 };
 use kiln::{DType, OperationGraph, TensorDesc};
 use serde::Deserialize;
@@ -114,6 +114,10 @@ enum Fused {
     ScaleBiasRelu,
     /// Both operands are computed; the result is stored, and again with an index added.
     Rich,
+    /// Sums and sums of squares of the result's channels.
+    Statistics,
+    /// The same of a normalised operand, as ConvBNfprop has it.
+    NormalisedStatistics,
 }
 
 fn f32() -> String {
@@ -195,7 +199,9 @@ impl ConvolutionData {
         let channels = |dims: &[i64]| -> Vec<i64> {
             (0..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }).collect()
         };
-        if matches!(self.fused, Fused::ScaleBiasRelu | Fused::Rich) {
+        let normalised =
+            [Fused::ScaleBiasRelu, Fused::Rich, Fused::NormalisedStatistics].contains(&self.fused);
+        if normalised {
             let [scale, shift] =
                 ["scale", "shift"].map(|name| graph.input(name, &channels(&dims[0]), DType::F32));
             let mul = |graph: &mut GraphBuilder, of| {
@@ -215,6 +221,12 @@ impl ConvolutionData {
         let stored = graph.tensor(self.tensor(21, names[2], &result, own));
         if self.fused != Fused::BiasRelu && self.fused != Fused::Rich {
             graph.operation_into(Op::Convolution(op), &inputs, &[stored]);
+            if matches!(self.fused, Fused::Statistics | Fused::NormalisedStatistics) {
+                let sum = TensorDesc::packed(23, "sum", &channels(&result), DType::F32);
+                let squares = TensorDesc { uid: 24, name: "sq_sum".to_owned(), ..sum.clone() };
+                let sums = [sum, squares].map(|sum| graph.tensor(sum));
+                graph.operation_into(Op::GenStats(GenStats::default()), &[stored], &sums);
+            }
             return graph.build().unwrap();
         }
         let desc = TensorDesc::packed(22, "sum", &result, DType::F32);

@@ -112,8 +112,9 @@ impl Calculus {
         result
     }
 
-    /// An operand that is computed is rounded to its type first; one in memory has it.
-    fn reduce_into(&mut self, op: ReductionOp, x: i64, result: i64) {
+    /// A reduction that writes a known tensor. An operand that is computed is rounded to its type
+    /// first; one in memory has it.
+    pub(super) fn reduce_into(&mut self, op: ReductionOp, x: i64, result: i64) {
         let computed = self.operations.iter().any(|operation| operation.outputs.contains(&x));
         let x = match computed && self.tensors[x as usize].dtype != self.math.dtype() {
             true => self.unary("value", Mode::Identity, x),

@@ -103,13 +103,13 @@ impl<'a> Decomposed<'a> {
     }
 
     /// The graph with random numbers as they are drawn, factors of convolutions as an operation
-    /// behind them, and all else as it is.
+    /// behind them, statistics as reductions, and all else as it is.
     ///
     /// # Errors
-    /// As [`Decomposed::of`], where there are random numbers or factors.
+    /// As [`Decomposed::of`], where there are random numbers, factors or statistics.
     pub(super) fn drawn(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
         let plain = |of: &Operation| match &of.op {
-            Op::Rng(_) => false,
+            Op::Rng(_) | Op::GenStats(_) => false,
             Op::Convolution(op) => op.is_unscaled(),
             _ => true,
         };
@@ -122,6 +122,10 @@ impl<'a> Decomposed<'a> {
                 match &operation.op {
                     Op::Rng(op) => rng::numbers(&mut calculus, op, operation),
                     Op::Convolution(op) => Scaled::of(op).write(&mut calculus, operation),
+                    Op::GenStats(_) => {
+                        let named = Named { slots: operation.op.slots(), operation };
+                        statistics::sums(&mut calculus, &named);
+                    }
                     op => calculus.keep(op.clone(), operation),
                 }
             }

@@ -16,6 +16,14 @@ pub(super) fn generate(calculus: &mut Calculus, named: &Named<'_>) {
     calculus.store(squares, sq_sum);
 }
 
+/// The same as reductions alone, whose results nothing reads.
+pub(super) fn sums(calculus: &mut Calculus, named: &Named<'_>) {
+    let x = named.operand("x");
+    calculus.reduce_into(ReductionOp::Add, x, named.result("sum"));
+    let square = calculus.binary("square", Mode::Mul, x, x);
+    calculus.reduce_into(ReductionOp::Add, square, named.result("sq_sum"));
+}
+
 pub(super) fn finalize(calculus: &mut Calculus, op: &BnFinalize, named: &Named<'_>) {
     let (mean, variance) = match op.phase {
         Phase::Inference => (named.operand("prev_running_mean"), named.operand("prev_running_var")),
