@@ -64,7 +64,8 @@ fn words_decoded(path: &Path) -> BTreeSet<String> {
     texts.filter(|text| !text.is_empty() && text.chars().all(in_word)).map(str::to_string).collect()
 }
 
-/// Words that no file can use: a tensor map is encoded outside of a kernel (see `copies`, `pixels`).
+/// Words that no file can use: a tensor map is encoded outside of a kernel (see `copies` and
+/// `pixels`).
 const ELSEWHERE: [&str; 4] = ["tensor", "tile", "im2col", "im2col_no_offs"];
 
 #[test]
