@@ -53,6 +53,16 @@ pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, 
     graph.tensors.iter().enumerate().filter(memory)
 }
 
+/// Bytes of a tensor's elements.
+pub(super) fn tensor_bytes(tensor: &TensorDesc) -> f64 {
+    tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
+}
+
+/// Bytes of all tensors in memory.
+pub(super) fn stored_bytes(graph: CanonicalGraph<'_>) -> f64 {
+    stored(graph).map(|(_, tensor)| tensor_bytes(tensor)).sum()
+}
+
 /// The tensors of random numbers, whose strides count their positions.
 pub(super) fn drawn(graph: CanonicalGraph<'_>) -> impl Iterator<Item = usize> {
     let draws = graph.operations.iter().filter(|operation| matches!(operation.op, Op::Rng(_)));

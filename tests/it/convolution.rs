@@ -3,11 +3,11 @@
 
 use kiln::device::Counters;
 use kiln::graph::{Convolution, ConvolutionPass, MatmulMath, Op, Window};
-use kiln::{DType, ErrorKind, OperationGraph};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 use serde_json::{Value, json};
 
 use crate::cases::{File, Parameters};
-use crate::harness;
+use crate::harness::{self, Values};
 
 fn graph(with: Value) -> OperationGraph {
     let with: Parameters = serde_json::from_value(with).unwrap();
@@ -109,6 +109,29 @@ pub fn scattered(pass: &str) -> OperationGraph {
         "pass": pass, "dtype": "f16", "n": 2, "c": 3, "k": 10, "image": [6, 5], "filter": [3, 2],
         "strides": [1, 2], "pre": [1, 1], "post": [1, 1], "fused": "bias_relu",
     }))
+}
+
+/// The gradient of a filter whose image is its response too: tiles of rows are those of the
+/// operand, not of its tensor.
+#[test]
+fn one_tensor_is_image_and_response() {
+    let (n, c, image) = (2, 64, 7);
+    let mut graph = OperationGraph::builder();
+    let x = TensorDesc::packed(1, "x", &[n, c, image, image], DType::Bf16);
+    let dw = TensorDesc::packed(2, "dw", &[c, c, 3, 3], DType::Bf16);
+    let last = |extent: i64| vec![extent * extent * c, 1, extent * c, c];
+    let x = graph.tensor(TensorDesc { strides: last(image), ..x });
+    let dw = graph.tensor(TensorDesc { strides: last(3), ..dw });
+    let window = Window { pre_paddings: vec![1; 2], post_paddings: vec![1; 2], ..Window::unit(2) };
+    let op = Convolution::new(ConvolutionPass::BackwardFilter, MatmulMath::F32, window);
+    graph.operation_into(Op::Convolution(op), &[x, x], &[dw]);
+    let graph = graph.build().unwrap();
+    let inputs: Values =
+        graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 5, 2.0))).collect();
+    let Some(kiln) = harness::simulated("h100") else { return };
+    let config = "gemm_wgmma{cluster=1, cta_m=64, cta_n=128, dynamic_m=0, group=1, \
+                  ping_pong=0, raster=0, split_k=1, stages=3}";
+    harness::check(kiln, &graph, Some(&config.parse().unwrap()), &inputs, "one tensor");
 }
 
 /// Nothing is multiplied with the zeros between the elements of a strided gradient: a phase has

@@ -1,5 +1,6 @@
 //! Work of attention kernels for the cost model, for any engine.
 
+use crate::engine::access::tensor_bytes;
 use crate::engine::attention::problem::Problem;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::{KernelWork, TensorWork};
@@ -50,10 +51,7 @@ pub(super) fn instructions_score(problem: &Problem<'_>) -> f64 {
 pub(super) fn work(problem: &Problem<'_>, block: Block, path: MathPath) -> KernelWork {
     let Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages } = block;
     let AttentionShape { batches, heads, depth, width, .. } = problem.shape;
-    let bytes = |at: usize| {
-        let tensor = &problem.graph.tensors[at];
-        tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
-    };
+    let bytes = |at: usize| tensor_bytes(&problem.graph.tensors[at]);
     let dram_bytes: f64 = problem.passed().map(|(_, at)| bytes(at)).sum();
     // Packed heads share the rows of a tile.
     let queries = (cta_q / pack).max(1);

@@ -1,6 +1,6 @@
 //! The engine `convolution_depthwise`: groups of one channel, by threads that walk along rows.
 
-use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored, volume};
+use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored_bytes, volume};
 use crate::engine::convolution::depthwise_parameters::{Parameters, Walk};
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
@@ -14,7 +14,6 @@ use crate::error::Result;
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::kernel::{KernelPlan, Lowering};
 use crate::target::Target;
-use crate::tensor::TensorDesc;
 
 const NAME: &str = "convolution_depthwise";
 
@@ -71,13 +70,6 @@ impl Depthwise<'_> {
         volume(&blocks(&axes, Item::Group, settings.items))
     }
 
-    fn registers(&self, problem: &Problem<'_>, settings: Settings) -> i64 {
-        let walk = Walk::of(problem).expect("the engine supports the graph");
-        let words = if problem.op.math == MatmulMath::F64 { 2 } else { 1 };
-        let Settings { items, strip, .. } = settings;
-        REGISTERS_OWN + words * items * (volume(&walk.taps) + walk.ages() * strip + 1)
-    }
-
     /// The most neighbouring channels of an access.
     fn items_max(&self, problem: &Problem<'_>) -> i64 {
         let graph = problem.graph;
@@ -89,6 +81,16 @@ impl Depthwise<'_> {
         let bytes = graph.tensors[output].dtype.bytes() as i64;
         (ACCESS_BYTES_MAX / bytes).min(problem.shape.groups)
     }
+}
+
+fn walk_of(problem: &Problem<'_>) -> Walk {
+    Walk::of(problem).expect("the engine supports the graph")
+}
+
+fn registers(problem: &Problem<'_>, walk: &Walk, settings: Settings) -> i64 {
+    let words = if problem.op.math == MatmulMath::F64 { 2 } else { 1 };
+    let Settings { items, strip, .. } = settings;
+    REGISTERS_OWN + words * items * (volume(&walk.taps) + walk.ages() * strip + 1)
 }
 
 impl Tunable<4> for Depthwise<'_> {
@@ -112,7 +114,8 @@ impl Tunable<4> for Depthwise<'_> {
     }
 
     fn schedule(&self, settings: Settings) -> Result<Settings, String> {
-        match self.registers(&self.problem(), settings) {
+        let problem = self.problem();
+        match registers(&problem, &walk_of(&problem), settings) {
             0..=REGISTERS_MAX => Ok(settings),
             needed => Err(format!("needs {needed} registers, a thread has {REGISTERS_MAX}")),
         }
@@ -122,7 +125,8 @@ impl Tunable<4> for Depthwise<'_> {
         let problem = self.problem();
         let wanted = THREADS_SM * i64::from(self.target.sm_count);
         let [height, width] = [0, 1].map(|axis| problem.epilogue.axes.spatial[axis]);
-        let fits = |of: &Settings| self.registers(&problem, *of) <= REGISTERS_MAX;
+        let walk = walk_of(&problem);
+        let fits = |of: &Settings| registers(&problem, &walk, *of) <= REGISTERS_MAX;
         let most = self.items_max(&problem);
         let all = [8, 4, 2, 1].into_iter().filter(|items| *items <= most);
         let all = all.flat_map(|items| [4, 2, 1].map(|strip| (items, strip)));
@@ -164,13 +168,10 @@ impl Tunable<4> for Depthwise<'_> {
 
     fn work(&self, settings: &Settings) -> Vec<KernelWork> {
         let problem = self.problem();
-        let walk = Walk::of(&problem).expect("the engine supports the graph");
+        let walk = walk_of(&problem);
         let Settings { items, rows, strip, threads } = *settings;
         let points = self.points(&problem, *settings);
-        let bytes = |(_, tensor): (usize, &TensorDesc)| {
-            tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
-        };
-        let dram_bytes: f64 = stored(problem.graph).map(bytes).sum();
+        let dram_bytes = stored_bytes(problem.graph);
         let steps = rows + walk.ages() - 1;
         // What a thread reads: its rows, as wide as its strip and the taps around it.
         let read = (points * steps * walk.strides[0] * walk.span(strip)) as f64;
@@ -184,7 +185,7 @@ impl Tunable<4> for Depthwise<'_> {
         vec![KernelWork {
             blocks: ceil_div(points, threads) as u64,
             threads: threads as u32,
-            registers: self.registers(&problem, *settings) as u32,
+            registers: registers(&problem, &walk, *settings) as u32,
             shared_bytes: 0,
             dram_bytes,
             // Half of what neighbours share lies in L1.

@@ -6,13 +6,11 @@ use serde::Serialize;
 
 use crate::engine::access::{ceil_div, volume};
 use crate::engine::convolution::depthwise::Settings;
-use crate::engine::convolution::parameters::{Count, Factor, ROLES, counted, factor};
+use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, counted, factor};
 use crate::engine::convolution::problem::Problem;
 use crate::engine::instruction::multiply_add;
-use crate::engine::items::{Axes, Context, Fusion, Item, Kernel, Point};
-use crate::engine::signature::names_with_positions;
+use crate::engine::items::{Axes, Fusion, Item, Kernel, Point};
 use crate::error::{Error, Result};
-use crate::expr::Identifiers;
 use crate::graph::{ConvolutionMode, ConvolutionPass};
 
 /// Names of a kernel's own variables and functions.
@@ -153,24 +151,10 @@ pub(super) struct Parameters {
 
 impl Parameters {
     pub(super) fn of(problem: &Problem<'_>, settings: Settings) -> Parameters {
-        let Problem { graph, op, operands, epilogue, .. } = problem;
+        let Problem { op, operands, epilogue, .. } = problem;
         let walk = Walk::of(problem).expect("the engine supports the graph");
-        let mut identifiers = Identifiers::reserving(&OWN_WORDS);
-        let names = names_with_positions(*graph, &mut identifiers);
         let strips = Fusion { axes: settings.strips(&epilogue.axes), ..epilogue.clone() };
-        let context = Context {
-            graph: *graph,
-            epilogue: &strips,
-            item: Item::Group,
-            items: settings.items,
-            count: "ITEMS",
-            valid: "p.valid".to_owned(),
-            math: op.math.dtype(),
-            operation: "convolution",
-            value: "sums[j]",
-            identifiers,
-            names,
-        };
+        let context = context(problem, &strips, (Item::Group, settings.items), &OWN_WORDS);
         let mut functions = BTreeSet::new();
         let source = factor(&context, &operands[walk.source], &mut functions);
         let filter = factor(&context, &operands[walk.filter], &mut functions);

@@ -1,6 +1,6 @@
 //! The engine `convolution_direct`: each element of the result by one thread.
 
-use crate::engine::access::{ceil_div, stored, volume};
+use crate::engine::access::{ceil_div, stored_bytes, volume};
 use crate::engine::convolution::parameters::{Parameters, ROLES};
 use crate::engine::convolution::problem::Problem;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
@@ -13,7 +13,6 @@ use crate::error::Result;
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::kernel::{KernelPlan, Lowering};
 use crate::target::Target;
-use crate::tensor::TensorDesc;
 
 const NAME: &str = "convolution_direct";
 
@@ -117,10 +116,7 @@ impl Tunable<2> for Direct<'_> {
         let problem = self.problem();
         let Settings { items, threads } = *settings;
         let points = points(&problem, items);
-        let bytes = |(_, tensor): (usize, &TensorDesc)| {
-            tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
-        };
-        let dram_bytes: f64 = stored(problem.graph).map(bytes).sum();
+        let dram_bytes = stored_bytes(problem.graph);
         let multiply_adds = problem.multiply_adds();
         let apart = problem.item() == Item::Group;
         // A load of each operand, one of them shared by all items unless these are groups.

@@ -84,22 +84,8 @@ pub(super) struct Count {
 
 impl Parameters {
     pub(super) fn of(problem: &Problem<'_>, settings: Settings) -> Parameters {
-        let Problem { graph, op, shape, operands, epilogue } = problem;
-        let mut identifiers = Identifiers::reserving(&OWN_WORDS);
-        let names = names_with_positions(*graph, &mut identifiers);
-        let context = Context {
-            graph: *graph,
-            epilogue,
-            item: problem.item(),
-            items: settings.items,
-            count: "ITEMS",
-            valid: "p.valid".to_owned(),
-            math: op.math.dtype(),
-            operation: "convolution",
-            value: "sums[j]",
-            identifiers,
-            names,
-        };
+        let Problem { op, shape, operands, epilogue, .. } = problem;
+        let context = context(problem, epilogue, (problem.item(), settings.items), &OWN_WORDS);
         let mut functions = BTreeSet::new();
         let operands_read =
             operands.iter().map(|fusion| factor(&context, fusion, &mut functions)).collect();
@@ -129,6 +115,31 @@ impl Parameters {
             kernel,
             functions,
         }
+    }
+}
+
+/// The names of a kernel with so many items, which has these words of its own.
+pub(super) fn context<'a>(
+    problem: &'a Problem<'a>,
+    epilogue: &'a Fusion,
+    (item, items): (Item, i64),
+    own_words: &[&str],
+) -> Context<'a> {
+    let Problem { graph, op, .. } = problem;
+    let mut identifiers = Identifiers::reserving(own_words);
+    let names = names_with_positions(*graph, &mut identifiers);
+    Context {
+        graph: *graph,
+        epilogue,
+        item,
+        items,
+        count: "ITEMS",
+        valid: "p.valid".to_owned(),
+        math: op.math.dtype(),
+        operation: "convolution",
+        value: "sums[j]",
+        identifiers,
+        names,
     }
 }
 

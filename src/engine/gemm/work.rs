@@ -1,6 +1,6 @@
 //! Work of GEMM kernels for the cost model, for any engine.
 
-use crate::engine::access::ceil_div;
+use crate::engine::access::{ceil_div, tensor_bytes};
 use crate::engine::cost::{INSTRUCTIONS_OPERATION, OPERATIONS_DRAW};
 use crate::engine::gemm::combine::Combine;
 use crate::engine::gemm::problem::{Operand, Problem};
@@ -56,10 +56,7 @@ pub(super) struct Demand {
 impl Demand {
     pub(super) fn of(problem: &Problem<'_>) -> Demand {
         let tensors = &problem.graph.tensors;
-        let bytes = |at: &usize| {
-            let tensor = &tensors[*at];
-            tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
-        };
+        let bytes = |at: &usize| tensor_bytes(&tensors[*at]);
         // Operands of a prologue are read for every tile, as those of the GEMM are.
         let read = |of: &Operand| {
             let sizes = of.prologue.program.sources.len().max(1) as f64;

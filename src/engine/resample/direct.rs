@@ -1,7 +1,7 @@
 //! The engine `resample_direct`: each element of the result by one thread.
 
 use crate::dtype::DType;
-use crate::engine::access::{ceil_div, stored, volume};
+use crate::engine::access::{ceil_div, stored_bytes, volume};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
@@ -14,7 +14,6 @@ use crate::error::Result;
 use crate::graph::{CanonicalGraph, ResamplePass};
 use crate::kernel::{KernelPlan, Lowering};
 use crate::target::Target;
-use crate::tensor::TensorDesc;
 
 const NAME: &str = "resample_direct";
 
@@ -133,10 +132,7 @@ impl Tunable<2> for Direct<'_> {
         let problem = self.problem();
         let Settings { items, threads } = *settings;
         let points = points(&problem, items);
-        let bytes = |(_, tensor): (usize, &TensorDesc)| {
-            tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
-        };
-        let dram_bytes: f64 = stored(problem.graph).map(bytes).sum();
+        let dram_bytes = stored_bytes(problem.graph);
         let taps = problem.taps();
         let operations = problem.graph.operations.len() as f64 * INSTRUCTIONS_OPERATION;
         let elements = volume(&problem.graph.tensors[problem.epilogue.tensor].dims) as f64;

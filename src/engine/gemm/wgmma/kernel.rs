@@ -16,7 +16,7 @@ use crate::engine::gemm::wgmma::tma::TmaOperand;
 use crate::engine::header::KernelNames;
 use crate::engine::instruction::WgmmaParameters;
 use crate::engine::signature::{Indent, Width, arguments, ctype, list};
-use crate::engine::tma::{TmaTensor, line_elements};
+use crate::engine::tma::TmaTensor;
 use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering, TensorMap};
 use crate::target::Arch;
 
@@ -243,7 +243,7 @@ fn operand_parameters(
         constants: constants(of),
         is_im2col: of.tensor.is_im2col(),
         is_placed: of.tiles.is_some(),
-        last_row: last_row(problem, of),
+        last_row: of.tiles.as_ref().and_then(|tiles| tiles.last_row),
         arguments: list(&of.arguments(k_major), Indent(if k_major { 12 } else { 16 }), Width(56)),
     };
     let [k_major_a, k_major_b] = operands.k_major;
@@ -256,11 +256,4 @@ fn operand_parameters(
 fn constants(of: &TmaOperand) -> Vec<Constant> {
     let constant = |(name, value): &(String, i64)| Constant { name: name.clone(), value: *value };
     of.tiles.iter().flat_map(|tiles| &tiles.constants).map(constant).collect()
-}
-
-/// The first row of the last atom, where rows are those of taps.
-fn last_row(problem: &Problem<'_>, of: &TmaOperand) -> Option<i64> {
-    of.tiles.as_ref().filter(|tiles| tiles.rows_are_taps)?;
-    let operand = if problem.a.tensor == of.at { &problem.a } else { &problem.b };
-    Some(operand.extent - line_elements(problem.graph.tensors[of.at].dtype))
 }

@@ -25,8 +25,8 @@ pub(super) struct Tiles {
     pub(super) constants: Vec<(String, i64)>,
     /// Coordinates, then offsets of pixels.
     pub(super) arguments: Vec<String>,
-    /// Whether rows count taps, so that those beyond the end have none.
-    pub(super) rows_are_taps: bool,
+    /// The row where the last copy starts, where rows count taps: those beyond the end have none.
+    pub(super) last_row: Option<i64>,
 }
 
 impl Depth {
@@ -74,7 +74,7 @@ impl Depth {
         };
         let tensor = TmaTensor::of(at, tensor, matrix, &[taps])?;
         let (constants, arguments) = (ks.constants, arguments.into());
-        Ok(Some((tensor, Tiles { constants, arguments, rows_are_taps: false })))
+        Ok(Some((tensor, Tiles { constants, arguments, last_row: None })))
     }
 }
 
@@ -203,6 +203,11 @@ impl Windowed<'_> {
         !self.k_major && self.window.rows.iter().filter(|extent| **extent != 1).count() > 1
     }
 
+    fn last_row(&self) -> Option<i64> {
+        let rows = self.window.row_count();
+        self.rows_are_taps().then(|| rows - line_elements(self.tensor.dtype))
+    }
+
     /// The coordinates; those of pixels count on into images beyond the last one.
     fn sides(&self, pixels: bool) -> Sides<'_> {
         let row = if self.k_major { "row" } else { AT_ROW };
@@ -242,7 +247,7 @@ impl Windowed<'_> {
         let tiles = Tiles {
             constants: sides.constants(),
             arguments: counted.map(|at| sides.counted(at)).collect(),
-            rows_are_taps: self.rows_are_taps(),
+            last_row: self.last_row(),
         };
         Some(TmaTensor::of(self.at, self.tensor, matrix, &dims).map(|tensor| (tensor, tiles)))
     }
@@ -278,8 +283,8 @@ impl Windowed<'_> {
         let arguments = [sides.counted(Some(channel))].into_iter().chain(positions);
         let arguments = arguments.chain([sides.expression(first)]).chain(offsets);
         let arguments = arguments.collect();
-        let rows_are_taps = self.rows_are_taps();
-        Ok((tensor.pixels(name, &dimensions)?, Tiles { constants, arguments, rows_are_taps }))
+        let last_row = self.last_row();
+        Ok((tensor.pixels(name, &dimensions)?, Tiles { constants, arguments, last_row }))
     }
 
     /// How pixels move along a spatial dimension.
