@@ -18,7 +18,7 @@ fn op(mode: Mode) -> Pointwise {
 }
 
 fn gemm(operand: &str, gates: &[&str]) -> Option<RecurrentGemm> {
-    Some(RecurrentGemm { operand: operand.to_owned(), gates: owned(gates) })
+    Some(RecurrentGemm::new(operand, gates))
 }
 
 fn statistics(name: &str, of: &[&str]) -> LayerNormStatistics {

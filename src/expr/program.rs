@@ -98,6 +98,11 @@ impl Program {
         self
     }
 
+    /// Gives the result of an instruction another name.
+    pub(crate) fn rename(&mut self, line: usize, name: &str) {
+        self.instructions[line].name = name.to_owned();
+    }
+
     /// Adds an input that is an element of a tensor.
     pub fn input(&mut self, name: impl Into<String>, dtype: DType) -> Value {
         self.inputs.push(Input { name: name.into(), kind: InputKind::Element(dtype) });

@@ -91,6 +91,26 @@ impl<V: Copy> Writer<'_, V> {
         }
     }
 
+    /// As [`pullback`](Self::pullback), with the result of the operation at hand: the slopes of
+    /// sigmoid, tanh and the exponential are computed from that.
+    pub(crate) fn pullback_with(&mut self, operands: &[V], y: V, dy: V) -> Vec<Option<V>> {
+        let a = self.of.alpha1.get();
+        match self.of.mode {
+            Mode::TanhFwd => {
+                let square = self.product(1.0, y, y);
+                let bent = self.product(1.0, square, dy);
+                vec![Some(self.sum([a, -a], dy, bent))]
+            }
+            Mode::SigmoidFwd => {
+                let straight = self.product(1.0, y, dy);
+                let bent = self.product(1.0, y, straight);
+                vec![Some(self.sum([a, -a], straight, bent))]
+            }
+            Mode::Exp => vec![Some(self.product(a, y, dy))],
+            _ => self.pullback(operands, dy),
+        }
+    }
+
     fn unary_gradient(&mut self, x: V, dy: V) -> Option<V> {
         let a = self.of.alpha1.get();
         Some(match self.of.mode {

@@ -1,6 +1,7 @@
 //! Reverse mode over the list of a program.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -39,7 +40,11 @@ impl Program {
             let given = joint.input(name, gradient_dtype(self, *output));
             seeds.push((*output, given));
         }
-        let gradients = joint.reverse(&seeds)?;
+        let mut gradients = BTreeMap::new();
+        for (value, gradient) in &seeds {
+            joint.accumulate(&mut gradients, *value, *gradient)?;
+        }
+        joint.reverse_lines(0..self.instructions().len(), &mut gradients)?;
         let zero = |joint: &mut Program, like: Value| -> Result<Value> {
             let op = Pointwise::new(Mode::LogicalNot);
             let is_zero = joint.push("zero", op, &[like], wide)?;
@@ -57,18 +62,18 @@ impl Program {
         Ok(joint.simplified())
     }
 
-    /// Appends the reverse pass of all instructions; `seeds` are values and their gradients.
-    /// Returns the gradient of each value that has one.
+    /// Appends the reverse pass of a range of instructions: adds to the gradients of their operands
+    /// what those of their results contribute.
     ///
     /// # Errors
     /// As [`Program::push`].
-    pub(crate) fn reverse(&mut self, seeds: &[(Value, Value)]) -> Result<BTreeMap<Value, Value>> {
-        let forward = self.instructions().to_vec();
-        let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
-        for (value, gradient) in seeds {
-            self.accumulate(&mut gradients, *value, *gradient)?;
-        }
-        for (at, line) in forward.iter().enumerate().rev() {
+    pub(crate) fn reverse_lines(
+        &mut self,
+        lines: Range<usize>,
+        gradients: &mut BTreeMap<Value, Value>,
+    ) -> Result<()> {
+        for at in lines.rev() {
+            let line = self.instructions()[at].clone();
             let Some(own) = gradients.get(&Value::Result(at)).copied() else { continue };
             if line.op.math == Math::I32 {
                 continue;
@@ -83,17 +88,18 @@ impl Program {
                 })
             };
             let of = line.operands.clone();
-            let pulled = Writer { push: &mut push, of: line.op }.pullback(&of, own);
+            let mut writer = Writer { push: &mut push, of: line.op };
+            let pulled = writer.pullback_with(&of, Value::Result(at), own);
             if let Some(error) = failed {
                 return Err(error);
             }
             for (operand, gradient) in of.iter().zip(pulled) {
                 if let Some(gradient) = gradient.filter(|_| self.dtype(*operand).is_float()) {
-                    self.accumulate(&mut gradients, *operand, gradient)?;
+                    self.accumulate(gradients, *operand, gradient)?;
                 }
             }
         }
-        Ok(gradients)
+        Ok(())
     }
 
     /// Adds to the gradient of a value.

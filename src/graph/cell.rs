@@ -29,8 +29,8 @@ pub struct Cell {
     pub name: String,
     /// Gates that receive an input contribution, in the order of the columns of `x`.
     pub gates: Vec<String>,
-    /// States carried to the next step. The first is the cell's output and the operand of the first
-    /// stage's GEMM.
+    /// States carried to the next step. The first are the cell's [outputs](Cell::outputs) and the
+    /// operands of the first stage's GEMM.
     pub states: Vec<String>,
     /// Parameter vectors with one value per hidden unit.
     pub parameters: Vec<String>,
@@ -56,14 +56,34 @@ pub struct Stage {
     pub program: Program,
 }
 
-/// A GEMM of recurrent weights with one value per hidden unit.
+/// A GEMM of recurrent weights with values per hidden unit: of one operand for several gates, or
+/// with the transposed weights, as gradients ask for, of several operands for one gate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RecurrentGemm {
-    /// The operand: the first state in the first stage, a result of the previous stage in later
-    /// ones. It is rounded to the type of `y`.
-    pub operand: String,
-    /// The gates `r_<gate>` that the GEMM computes, in the row order of the weights.
+    /// The operands: the first states in the first stage, results of the previous stage in later
+    /// ones. They are rounded to the type of `y`.
+    pub operands: Vec<String>,
+    /// The gates `r_<gate>` that the GEMM computes.
     pub gates: Vec<String>,
+    /// Whether the weights are transposed: their blocks of `hidden_size` rows are those of the
+    /// operands, in order, instead of those of the gates.
+    pub transposed: bool,
+}
+
+impl RecurrentGemm {
+    /// A GEMM of one operand.
+    pub fn new(operand: impl Into<String>, gates: &[&str]) -> RecurrentGemm {
+        RecurrentGemm {
+            operands: vec![operand.into()],
+            gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
+            transposed: false,
+        }
+    }
+
+    /// Number of blocks of `hidden_size` rows of its weights.
+    pub fn blocks(&self) -> usize {
+        if self.transposed { self.operands.len() } else { self.gates.len() }
+    }
 }
 
 /// Layer-norm statistics: mean and inverse standard deviation over the hidden units of a row.
@@ -116,9 +136,30 @@ pub enum CellValue {
 }
 
 impl Cell {
-    /// Number of recurrent gates of all stages, that is weight rows per hidden unit.
+    /// Number of recurrent gates of all stages.
     pub fn recurrent_gates(&self) -> usize {
         self.gemms().map(|(_, gemm)| gemm.gates.len()).sum()
+    }
+
+    /// Number of the first states that make up `y`: one, or as many as the first stage's GEMM has
+    /// operands.
+    pub fn outputs(&self) -> usize {
+        self.stages[0].gemm.as_ref().map_or(1, |gemm| gemm.operands.len())
+    }
+
+    /// Whether GEMMs are with transposed weights.
+    pub fn is_transposed(&self) -> bool {
+        self.gemms().any(|(_, gemm)| gemm.transposed)
+    }
+
+    /// Blocks of `hidden_size` rows of the weights of all stages.
+    pub fn blocks(&self) -> usize {
+        self.gemms().map(|(_, gemm)| gemm.blocks()).sum()
+    }
+
+    /// Index of a stage's first block of weights.
+    pub fn first_block(&self, stage: usize) -> usize {
+        self.gemms().take_while(|(at, _)| *at < stage).map(|(_, of)| of.blocks()).sum()
     }
 
     /// Returns the GEMMs with the index of their stage.
@@ -128,7 +169,7 @@ impl Cell {
     }
 
     /// Index of a stage's first gate among the recurrent gates of all stages.
-    pub fn first_row(&self, stage: usize) -> usize {
+    pub fn first_gate(&self, stage: usize) -> usize {
         self.gemms().take_while(|(at, _)| *at < stage).map(|(_, of)| of.gates.len()).sum()
     }
 
@@ -144,8 +185,17 @@ impl Cell {
             .or_else(|| at(&self.parameters).map(CellValue::Parameter))
             .or_else(|| at(&self.row_inputs).map(CellValue::RowInput))
             .or_else(|| at(&self.unit_inputs).map(CellValue::UnitInput));
-        plain
-            .or_else(|| (0..=stage).find_map(|of| self.made(of, name, of < stage, with_statistics)))
+        plain.or_else(|| self.made_up_to(stage, name, with_statistics))
+    }
+
+    /// Resolves a name of a value that is known when all stages have been computed.
+    pub fn final_value(&self, name: &str) -> Option<CellValue> {
+        self.value(self.stages.len(), name, true)
+    }
+
+    fn made_up_to(&self, stage: usize, name: &str, with_statistics: bool) -> Option<CellValue> {
+        let mut stages = 0..(stage + 1).min(self.stages.len());
+        stages.find_map(|of| self.made(of, name, of < stage, with_statistics))
     }
 
     /// Resolves a name that stage `of` computes.
@@ -160,7 +210,7 @@ impl Cell {
         if let (Some(gate), Some(gemm)) = (name.strip_prefix("r_"), &stage.gemm)
             && let Some(at) = gemm.gates.iter().position(|known| known == gate)
         {
-            return Some(CellValue::Recurrent(self.first_row(of) + at));
+            return Some(CellValue::Recurrent(self.first_gate(of) + at));
         }
         if earlier || with_statistics {
             for (at, statistics) in stage.statistics.iter().enumerate() {
@@ -197,7 +247,7 @@ impl Cell {
             | CellValue::InverseDeviation { stage, .. }
             | CellValue::Result { stage, .. } => Some(stage),
             CellValue::Recurrent(row) => {
-                let before = self.gemms().take_while(|(at, _)| self.first_row(*at) <= row);
+                let before = self.gemms().take_while(|(at, _)| self.first_gate(*at) <= row);
                 before.map(|(at, _)| at).last()
             }
             _ => None,
@@ -261,22 +311,44 @@ impl Cell {
         }
     }
 
+    fn check_gemm(&self, at: usize, gemm: &RecurrentGemm) -> Result<()> {
+        let fail =
+            |rule: String| Err(Error::bad_param(format!("cell {}: stage {at}: {rule}", self.name)));
+        let RecurrentGemm { operands, gates, transposed } = gemm;
+        let kind = if *transposed { "transposed GEMM" } else { "GEMM" };
+        if gates.is_empty() {
+            return fail(format!("the {kind} has no gate"));
+        }
+        let (single, of) = if *transposed { (gates, "gate") } else { (operands, "operand") };
+        if single.len() != 1 || operands.is_empty() {
+            let count = if operands.is_empty() { 0 } else { single.len() };
+            let of = if operands.is_empty() { "operand" } else { of };
+            return fail(format!("the {kind} has {count} {of}s, expected 1"));
+        }
+        if *transposed != self.is_transposed() || *transposed && self.projected {
+            return fail("GEMMs with transposed weights do not go with others".to_owned());
+        }
+        for (index, operand) in operands.iter().enumerate() {
+            let first = at == 0 && self.states.get(index) == Some(operand);
+            let earlier = at > 0 && self.output(at - 1, operand).is_some();
+            if !first && !earlier {
+                let of = match (at, self.states.get(index)) {
+                    (0, Some(state)) if index == 0 => format!("the first state, `{state}`"),
+                    (0, Some(state)) => format!("state {index}, `{state}`"),
+                    (0, None) => "a state".to_owned(),
+                    _ => "a result of the stage before".to_owned(),
+                };
+                return fail(format!("the {kind} is of `{operand}`, expected {of}"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_stage(&self, at: usize, stage: &Stage) -> Result<()> {
         let fail =
             |rule: String| Err(Error::bad_param(format!("cell {}: stage {at}: {rule}", self.name)));
-        if let Some(RecurrentGemm { operand, gates }) = &stage.gemm {
-            if gates.is_empty() {
-                return fail("the GEMM has no gate".to_owned());
-            }
-            let first = at == 0 && *operand == self.states[0];
-            let earlier = at > 0 && self.output(at - 1, operand).is_some();
-            if !first && !earlier {
-                let of = match at {
-                    0 => format!("the first state, `{}`", self.states[0]),
-                    _ => "a result of the stage before".to_owned(),
-                };
-                return fail(format!("the GEMM is of `{operand}`, expected {of}"));
-            }
+        if let Some(gemm) = &stage.gemm {
+            self.check_gemm(at, gemm)?;
             if self.projected && at > 0 {
                 return fail("a projected cell has a GEMM in the first stage only".to_owned());
             }

@@ -59,7 +59,7 @@ pub use cell::{Cell, CellValue, LayerNormStatistics, RecurrentGemm, Stage};
 pub use convolution::{Convolution, ConvolutionMode, ConvolutionPass, ConvolutionShape, Window};
 pub use fraction::Fraction;
 pub(crate) use fraction::common_denominator;
-pub use gradient::{Saved, Vjp};
+pub use gradient::{Saved, Staged, Vjp};
 pub(crate) use json::JsonReal;
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};

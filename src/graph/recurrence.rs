@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::escape::escaped;
 use crate::expr::{Activations, Real};
-use crate::graph::cell::Cell;
+use crate::graph::cell::{Cell, CellValue};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
 use crate::graph::semantics::{Semantics, check_float_math};
@@ -46,16 +46,17 @@ pub struct RecurrenceSlots {
     pub x_bias: bool,
     /// `r_bias` `[D, 1, recurrent gates * hidden_size]`, added to the recurrent GEMMs.
     pub r_bias: bool,
-    /// `h_initial` `[D, batch, output_size]`: initial value of the first state; 0 if absent.
+    /// `h_initial` `[D, batch, output_size]`: initial value of the output; 0 if absent.
     pub h_initial: bool,
     /// `states_initial` `[D, batch, others * hidden_size]`: initial values of the other states,
     /// concatenated; 0 if absent.
     pub states_initial: bool,
     /// `lengths` `[1, 1, batch]`, `i32`: steps of each sequence; all steps if absent.
     pub lengths: bool,
-    /// `reset` `[1, rows, 1]`: a nonzero value resets the states to 0 before the step.
+    /// `reset` `[1, rows, 1]`: a nonzero value resets the states to 0 before the step, or with
+    /// [`backward`](Recurrence::backward) after it.
     pub reset: bool,
-    /// `h_final` `[D, batch, output_size]`: the first state after the last step of each sequence.
+    /// `h_final` `[D, batch, output_size]`: the output after the last step of each sequence.
     pub h_final: bool,
     /// `states_final` `[D, batch, others * hidden_size]`: the other states after the last step.
     pub states_final: bool,
@@ -70,16 +71,17 @@ pub struct RecurrenceSlots {
 /// - `x` `[D or 1, rows, gates * hidden_size]`: input contributions, gate after gate; or with
 ///   `hidden_size` columns, the same for every gate (`MCDNN_SKIP_INPUT`);
 /// - `r` `[D, recurrent gates * hidden_size, output_size]`: recurrent weights, if the cell has
-///   GEMMs;
+///   GEMMs; `[D, operands * hidden_size, hidden_size]` if those are with transposed weights;
 /// - `projection` `[D, output_size, hidden_size]`, if the cell is projected; otherwise
-///   `output_size` is `hidden_size`;
+///   `output_size` is `hidden_size` times the [outputs](Cell::outputs) of the cell;
 /// - `parameters` `[D, parameters, hidden_size]`, `row_inputs` `[D or 1, rows, row inputs]` and
 ///   `unit_inputs` `[D or 1, rows, unit inputs * hidden_size]`, if the cell has any;
-/// - `y` `[1, rows, D * output_size]`, or `[D, rows, output_size]` if `apart`.
+/// - `y` `[1, rows, D * output_size]`, or `[D, rows, output_size]` if `apart`;
+/// - `saved` `[D, rows, saved values * hidden_size]`, if any are named.
 ///
-/// The first state is rounded to the type of `y` at every step; if that has 16 bits, sigmoid and
-/// tanh are [approximate](Recurrence::activations). Steps beyond a sequence's length leave the
-/// states unchanged and fill `y` and `history` with [`Recurrence::fill`].
+/// The output is rounded to the type of `y` at every step; if that has 16 bits, sigmoid and tanh
+/// are [approximate](Recurrence::activations). Steps beyond a sequence's length leave the states
+/// unchanged, fill `y` and `history` with [`Recurrence::fill`] and `saved` with 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recurrence {
     /// The computation of a step.
@@ -101,6 +103,11 @@ pub struct Recurrence {
     pub fill: Real,
     /// Optional tensors that are present.
     pub with: RecurrenceSlots,
+    /// Values of the cell that are written at every step, by the names that a further stage would
+    /// read them by; a state is that before the step. This is the reserve space of training.
+    pub saved: Vec<String>,
+    /// Whether each direction processes its steps in the opposite order, as gradients do.
+    pub backward: bool,
 }
 
 impl Direction {
@@ -143,7 +150,19 @@ impl Recurrence {
             apart: false,
             fill: Real::new(0.0),
             with: RecurrenceSlots::default(),
+            saved: Vec::new(),
+            backward: false,
         }
+    }
+
+    /// Whether a direction, by index, processes the steps from last to first.
+    pub fn is_reversed(&self, direction: i64) -> bool {
+        let own = match self.direction {
+            Direction::Forward => false,
+            Direction::Reverse => true,
+            Direction::Both => direction == 1,
+        };
+        own != self.backward
     }
 
     /// How programs compute sigmoid and tanh for this type of `y`. Approximations have an error of
@@ -192,9 +211,11 @@ impl Recurrence {
             }
         };
         let rows = dims("x")?[1];
-        let output_size =
-            if self.cell.projected { dims("projection")?[1] } else { self.hidden_size };
-        if output_size < 1 || output_size > self.hidden_size {
+        let output_size = match self.cell.projected {
+            true => dims("projection")?[1],
+            false => self.hidden_size * self.cell.outputs() as i64,
+        };
+        if self.cell.projected && !(1..=self.hidden_size).contains(&output_size) {
             return Err(Error::bad_param(format!(
                 "{self}: the projection has {output_size} rows, expected 1 to {} (hidden_size)",
                 self.hidden_size
@@ -214,7 +235,7 @@ impl Semantics for Recurrence {
         let inputs = [
             ("x", true),
             ("x_bias", with.x_bias),
-            ("r", cell.recurrent_gates() > 0),
+            ("r", cell.blocks() > 0),
             ("r_bias", with.r_bias),
             ("projection", cell.projected),
             ("parameters", !cell.parameters.is_empty()),
@@ -230,6 +251,7 @@ impl Semantics for Recurrence {
             ("h_final", with.h_final),
             ("states_final", with.states_final),
             ("history", with.history),
+            ("saved", !self.saved.is_empty()),
         ];
         let given = |slots: &[(&'static str, bool)]| {
             slots.iter().filter(|(_, given)| *given).map(|(slot, _)| *slot).collect()
@@ -266,10 +288,19 @@ impl Semantics for Recurrence {
             let (rows, batch) = (shape.rows, self.batch);
             return fail(format!("{rows} rows are not a multiple of batch {batch}"));
         }
-        let others = self.cell.states.len() - 1;
+        let others = self.cell.states.len() - self.cell.outputs();
         if others == 0 && (self.with.states_initial || self.with.states_final || self.with.history)
         {
-            return fail("the cell has a single state".to_owned());
+            return fail("the cell has no state besides its output".to_owned());
+        }
+        for name in &self.saved {
+            match self.cell.final_value(name) {
+                None => return fail(format!("saves `{}`, which is not defined", escaped(name))),
+                Some(CellValue::State(0)) if self.cell.projected => {
+                    return fail(format!("saves `{}`, which is projected", escaped(name)));
+                }
+                Some(_) => {}
+            }
         }
         if self.with.r_bias && self.cell.recurrent_gates() == 0 {
             return fail("a recurrent bias requires a recurrent GEMM".to_owned());
@@ -323,12 +354,14 @@ impl Shape {
         let (cell, hidden_size, batch, directions) =
             (&op.cell, op.hidden_size, op.batch, op.direction.count());
         let count = |names: &[String]| names.len() as i64;
-        let others = (count(&cell.states) - 1) * hidden_size;
-        let recurrent = cell.recurrent_gates() as i64 * hidden_size;
+        let others = (count(&cell.states) - cell.outputs() as i64) * hidden_size;
+        let [blocks, recurrent] =
+            [cell.blocks(), cell.recurrent_gates()].map(|count| count as i64 * hidden_size);
         match slot {
             "x" => vec![directions, rows, count(&cell.gates) * hidden_size],
             "x_bias" => vec![directions, 1, count(&cell.gates) * hidden_size],
-            "r" => vec![directions, recurrent, output_size],
+            "r" if cell.is_transposed() => vec![directions, blocks, hidden_size],
+            "r" => vec![directions, blocks, output_size],
             "r_bias" => vec![directions, 1, recurrent],
             "projection" => vec![directions, output_size, hidden_size],
             "parameters" => vec![directions, count(&cell.parameters), hidden_size],
@@ -337,6 +370,7 @@ impl Shape {
             "h_initial" | "h_final" => vec![directions, batch, output_size],
             "states_initial" | "states_final" => vec![directions, batch, others],
             "history" => vec![directions, rows, others],
+            "saved" => vec![directions, rows, count(&op.saved) * hidden_size],
             "lengths" => vec![1, 1, batch],
             "reset" => vec![1, rows, 1],
             _ if op.apart => vec![directions, rows, output_size],
@@ -353,6 +387,9 @@ impl fmt::Display for Recurrence {
         }
         if self.direction != Direction::Forward {
             write!(f, ", {}", self.direction.name())?;
+        }
+        if self.backward {
+            f.write_str(", backward")?;
         }
         if self.layout != RowLayout::SequenceMajor {
             write!(f, ", {}", self.layout.name())?;

@@ -7,7 +7,7 @@
 //! [`SAFETY`] is the bound of the result.
 
 use crate::expr::Program;
-use crate::graph::{Cell, CellValue, Direction, MatmulMath, Recurrence, RowLayout, Semantics};
+use crate::graph::{Cell, CellValue, MatmulMath, Recurrence, RowLayout, Semantics};
 use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
 use crate::reference::{Expected, Operand, bound, matmul};
 use crate::tensor::TensorDesc;
@@ -46,17 +46,21 @@ struct Layer<'a> {
     hidden_size: usize,
     /// Elements of the first state.
     size: usize,
+    /// Number of states that make up `y`.
+    outputs: usize,
     rows: usize,
     lengths: Vec<usize>,
     stages: Vec<StageSources>,
     /// Next value of each state.
     next: Vec<CellValue>,
+    /// What is saved at every step.
+    saved: Vec<CellValue>,
 }
 
 /// Sources of the values that a stage reads.
 struct StageSources {
-    /// The GEMM operand among the previous stage's results; `None` is the first state.
-    operand: Option<usize>,
+    /// The GEMM operands.
+    operands: Vec<CellValue>,
     /// Sources of each layer-norm statistic.
     statistics: Vec<Vec<CellValue>>,
     /// Sources of the program's inputs.
@@ -69,14 +73,19 @@ impl StageSources {
         let source = |name: &String, with_moments: bool| {
             cell.value(at, name, with_moments).expect("the cell is valid")
         };
+        let operand = |name: &String| match at.checked_sub(1) {
+            None => source(name, false),
+            Some(stage) => {
+                let at = cell.output(stage, name).expect("the cell is valid");
+                CellValue::Result { stage, at }
+            }
+        };
         let statistics = stage.statistics.iter();
         let statistics =
             statistics.map(|of| of.of.iter().map(|name| source(name, false)).collect());
         let inputs = stage.program.inputs().iter().map(|input| source(&input.name, true));
         StageSources {
-            operand: stage.gemm.as_ref().and_then(|gemm| {
-                at.checked_sub(1).and_then(|before| cell.output(before, &gemm.operand))
-            }),
+            operands: stage.gemm.iter().flat_map(|gemm| &gemm.operands).map(operand).collect(),
             statistics: statistics.collect(),
             inputs: inputs.collect(),
         }
@@ -101,11 +110,17 @@ impl<'a> Layer<'a> {
             y,
             arithmetic: Arithmetic::new(op.math.dtype()),
             hidden_size: op.hidden_size as usize,
-            size: (y.dims[2] / directions) as usize,
+            size: y.dims[2] as usize / directions as usize / cell.outputs(),
+            outputs: cell.outputs(),
             rows,
             lengths: Vec::new(),
             stages: (0..cell.stages.len()).map(|at| StageSources::of(cell, at)).collect(),
             next: (0..cell.states.len()).map(next).collect(),
+            saved: op
+                .saved
+                .iter()
+                .map(|name| cell.final_value(name).expect("the operation is valid"))
+                .collect(),
         };
         let batch = op.batch as usize;
         layer.lengths = match layer.operand("lengths") {
@@ -143,28 +158,28 @@ impl<'a> Layer<'a> {
         (row < self.rows).then_some(row)
     }
 
+    /// Runs a sequence. What is saved at a step follows the states after it.
     fn run(&self, direction: usize, b: usize, results: &mut Results<'_>) {
         let mut states = self.initial(direction, b);
-        let mut errors: States = states.iter().map(|state| vec![0.0; state.len()]).collect();
+        let zeros: States = states.iter().map(|state| vec![0.0; state.len()]).collect();
+        let mut errors = zeros.clone();
         let mut strays = vec![states.clone(); SAMPLES];
         let mut noise = Noise(b as u64 + 1);
-        let reverse = match self.op.direction {
-            Direction::Forward => false,
-            Direction::Reverse => true,
-            Direction::Both => direction == 1,
-        };
+        let reverse = self.op.is_reversed(direction as i64);
         for at in 0..self.lengths[b] {
             let step = if reverse { self.lengths[b] - 1 - at } else { at };
             let Some(row) = self.row(step, b) else { continue };
             let next = self.step(direction, row, &states, true);
             for stray in &mut strays {
                 let moved = self.step(direction, row, stray, false);
-                for ((stray, moved), own) in stray.iter_mut().zip(&moved).zip(&next) {
+                let disturbed = moved.iter().zip(&next).map(|(moved, own)| {
                     let disturbed = moved.iter().zip(own);
-                    *stray =
-                        disturbed.map(|(to, own)| to.value + noise.next() * own.error).collect();
-                }
+                    disturbed.map(|(to, own)| to.value + noise.next() * own.error).collect()
+                });
+                *stray = disturbed.collect();
             }
+            states.resize(next.len(), Vec::new());
+            errors.resize(next.len(), Vec::new());
             for (state, own) in next.iter().enumerate() {
                 let apart = |stray: &States| {
                     let apart = own.iter().zip(&stray[state]).map(|(own, other)| {
@@ -185,6 +200,13 @@ impl<'a> Layer<'a> {
                 states[state] = own.iter().map(|own| own.value).collect();
             }
             results.step(direction, row, &states, &errors);
+            if self.op.backward && self.resets(row) {
+                (states, errors) = (zeros.clone(), zeros.clone());
+                strays.fill(zeros.clone());
+            }
+            for of in strays.iter_mut().chain([&mut states, &mut errors]) {
+                of.truncate(zeros.len());
+            }
         }
         results.finish(direction, b, &states, &errors);
     }
@@ -193,15 +215,23 @@ impl<'a> Layer<'a> {
         let value = |slot: &str, column: usize| {
             self.element(slot, [direction, b, column]).map_or(0.0, |value| value.value)
         };
-        let first = (0..self.size).map(|unit| value("h_initial", unit)).collect();
+        let output = |state: usize| {
+            let column = |unit: usize| state * self.size + unit;
+            (0..self.size).map(|unit| value("h_initial", column(unit))).collect()
+        };
         let other = |state: usize| {
-            let column = |unit: usize| (state - 1) * self.hidden_size + unit;
+            let column = |unit: usize| (state - self.outputs) * self.hidden_size + unit;
             (0..self.hidden_size).map(|unit| value("states_initial", column(unit))).collect()
         };
-        std::iter::once(first).chain((1..self.op.cell.states.len()).map(other)).collect()
+        let others = self.outputs..self.op.cell.states.len();
+        (0..self.outputs).map(output).chain(others.map(other)).collect()
     }
 
-    /// Computes the states after a step, with the error bound of that step.
+    fn resets(&self, row: usize) -> bool {
+        self.element("reset", [0, row, 0]).is_some_and(|mask| mask.value != 0.0)
+    }
+
+    /// Computes the states after a step and what is saved of it, with the error bound of that step.
     fn step(
         &self,
         direction: usize,
@@ -209,8 +239,8 @@ impl<'a> Layer<'a> {
         states: &States,
         bounded: bool,
     ) -> Vec<Vec<Approx>> {
-        let reset = self.element("reset", [0, row, 0]).is_some_and(|mask| mask.value != 0.0);
         let zeros = || states.iter().map(|state| vec![0.0; state.len()]).collect();
+        let reset = !self.op.backward && self.resets(row);
         let states: States = if reset { zeros() } else { states.clone() };
         let mut step = Step {
             layer: self,
@@ -227,9 +257,13 @@ impl<'a> Layer<'a> {
         let next = |state: usize| {
             let value = |unit: usize| step.value(self.next[state], unit);
             let own: Vec<Approx> = (0..self.hidden_size).map(value).collect();
-            if state == 0 { step.first(&own) } else { own }
+            if state < self.outputs { step.first(&own) } else { own }
         };
-        (0..states.len()).map(next).collect()
+        let saved = self.saved.iter().map(|of| {
+            let value = |unit: usize| step.value(*of, unit);
+            (0..self.hidden_size).map(value).collect()
+        });
+        (0..states.len()).map(next).chain(saved).collect()
     }
 }
 
@@ -279,12 +313,27 @@ impl Step<'_> {
         let (cell, sources) = (&self.layer.op.cell, &self.layer.stages[at]);
         let stage = &cell.stages[at];
         if let Some(gemm) = &stage.gemm {
-            let operand: Vec<Approx> = match sources.operand {
-                Some(output) => self.stored(&self.results[at - 1][output]),
-                None => self.states[0].iter().map(|value| Approx::exact(*value)).collect(),
-            };
+            let mut operand = Vec::new();
+            for source in &sources.operands {
+                match source {
+                    CellValue::State(at) => {
+                        operand.extend(self.states[*at].iter().map(|value| Approx::exact(*value)));
+                    }
+                    source => {
+                        let units = 0..self.layer.hidden_size;
+                        let values: Vec<Approx> =
+                            units.map(|unit| self.value(*source, unit)).collect();
+                        operand.extend(self.stored(&values));
+                    }
+                }
+            }
+            let first = cell.first_block(at);
             for gate in 0..gemm.gates.len() {
-                self.rows.push(self.gemm(cell.first_row(at) + gate, &operand));
+                let results = match gemm.transposed {
+                    true => self.transposed_gemm(first, &operand),
+                    false => self.gemm(first + gate, &operand),
+                };
+                self.rows.push(self.biased(cell.first_gate(at) + gate, results));
             }
         }
         self.statistics.push(Vec::new());
@@ -308,29 +357,51 @@ impl Step<'_> {
 
     /// Multiplies the operand by one recurrent gate of every hidden unit.
     fn gemm(&self, gate: usize, operand: &[Approx]) -> Vec<Approx> {
+        let units = 0..self.layer.hidden_size;
+        units.map(|unit| self.dot("r", gate * self.layer.hidden_size + unit, operand)).collect()
+    }
+
+    /// Multiplies the operand by columns of the weights, from a block of rows on.
+    fn transposed_gemm(&self, block: usize, operand: &[Approx]) -> Vec<Approx> {
+        let hidden_size = self.layer.hidden_size;
+        let weights = self.layer.operand("r").expect("the operation is valid");
+        let height = weights.desc.dims[1] as usize;
+        let first = self.at[0] * height + block * hidden_size;
+        let column = |unit: usize| {
+            let rows = first..first + operand.len();
+            let weights = rows.map(|row| weights.expected.values[row * hidden_size + unit]);
+            self.product(weights, operand)
+        };
+        (0..hidden_size).map(column).collect()
+    }
+
+    /// Adds the bias of a recurrent gate.
+    fn biased(&self, gate: usize, results: Vec<Approx>) -> Vec<Approx> {
         let (layer, direction) = (self.layer, self.at[0]);
-        let unit = |unit: usize| {
-            let row = gate * layer.hidden_size + unit;
-            let product = self.dot("r", row, operand);
-            match layer.element("r_bias", [direction, 0, row]) {
+        let biased = |(unit, product): (usize, Approx)| {
+            let bias = [direction, 0, gate * layer.hidden_size + unit];
+            match layer.element("r_bias", bias) {
                 None => product,
                 Some(bias) => layer.arithmetic.add(product, bias),
             }
         };
-        (0..layer.hidden_size).map(unit).collect()
+        results.into_iter().enumerate().map(biased).collect()
     }
 
     fn dot(&self, weights: &str, row: usize, operand: &[Approx]) -> Approx {
-        let layer = self.layer;
-        let weights = layer.operand(weights).expect("the operation is valid");
+        let weights = self.layer.operand(weights).expect("the operation is valid");
         let [_, height, width] = [0, 1, 2].map(|at| weights.desc.dims[at] as usize);
         let first = (self.at[0] * height + row) * width;
+        self.product(weights.expected.values[first..first + width].iter().copied(), operand)
+    }
+
+    fn product(&self, weights: impl Iterator<Item = f64>, operand: &[Approx]) -> Approx {
+        let layer = self.layer;
         let tf32 = |value: Approx| match layer.op.math {
             MatmulMath::Tf32 => matmul::tf32(value),
             _ => value,
         };
-        let weights = weights.expected.values[first..first + width].iter();
-        let weights = weights.map(|weight| tf32(Approx::exact(*weight)));
+        let weights = weights.map(|weight| tf32(Approx::exact(weight)));
         let factors = weights.zip(operand.iter().map(|value| tf32(*value)));
         if !self.bounded {
             return Approx::exact(factors.map(|(a, b)| a.value * b.value).sum());
@@ -392,12 +463,13 @@ impl<'a> Results<'a> {
         slots: &'a [&'static str],
         outputs: &'a [&'a TensorDesc],
     ) -> Results<'a> {
-        let filled = |tensor: &&TensorDesc| {
+        let filled = |(tensor, slot): (&&TensorDesc, &&str)| {
             let count = tensor.elements().unwrap_or(0) as usize;
-            let fill = tensor.dtype.round(op.fill.get());
+            let fill = if *slot == "saved" { 0.0 } else { tensor.dtype.round(op.fill.get()) };
             Expected { values: vec![fill; count], bounds: vec![0.0; count] }
         };
-        Results { op, slots, outputs, expected: outputs.iter().map(filled).collect() }
+        let expected = outputs.iter().zip(slots).map(filled).collect();
+        Results { op, slots, outputs, expected }
     }
 
     /// Writes states to a result; a packed row may belong to a wider matrix.
@@ -413,28 +485,43 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Writes `y` and `history` after a step.
+    /// Writes `y`, `history` and `saved` after a step.
     fn step(&mut self, direction: usize, row: usize, states: &States, errors: &States) {
         let rows = self.outputs[0].dims[1] as usize;
-        let size = states[0].len();
+        let outputs = self.op.cell.outputs();
+        let size = states[0].len() * outputs;
         let place = match self.op.apart {
             true => [direction * rows + row, 0],
             false => [row, direction * size],
         };
-        self.write("y", place, &states[0], &errors[0]);
-        self.others("history", direction * rows + row, states, errors);
+        self.concatenated("y", place, &states[..outputs], &errors[..outputs]);
+        let place = [direction * rows + row, 0];
+        self.others("history", place, states, errors);
+        let count = self.op.cell.states.len();
+        self.concatenated("saved", place, &states[count..], &errors[count..]);
     }
 
     fn finish(&mut self, direction: usize, b: usize, states: &States, errors: &States) {
-        let row = direction * self.op.batch as usize + b;
-        self.write("h_final", [row, 0], &states[0], &errors[0]);
-        self.others("states_final", row, states, errors);
+        let place = [direction * self.op.batch as usize + b, 0];
+        let outputs = self.op.cell.outputs();
+        self.concatenated("h_final", place, &states[..outputs], &errors[..outputs]);
+        self.others("states_final", place, states, errors);
     }
 
-    fn others(&mut self, slot: &str, row: usize, states: &States, errors: &States) {
-        let hidden_size = self.op.hidden_size as usize;
-        for state in 1..states.len() {
-            self.write(slot, [row, (state - 1) * hidden_size], &states[state], &errors[state]);
+    fn others(&mut self, slot: &str, place: [usize; 2], states: &States, errors: &States) {
+        let others = self.op.cell.outputs()..self.op.cell.states.len();
+        self.concatenated(slot, place, &states[others.clone()], &errors[others]);
+    }
+
+    fn concatenated(
+        &mut self,
+        slot: &str,
+        [row, column]: [usize; 2],
+        values: &[Vec<f64>],
+        errors: &[Vec<f64>],
+    ) {
+        for (at, (values, errors)) in values.iter().zip(errors).enumerate() {
+            self.write(slot, [row, column + at * values.len()], values, errors);
         }
     }
 }

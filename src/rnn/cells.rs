@@ -304,10 +304,7 @@ impl Writer {
 }
 
 fn stage(gemm: Option<(&str, &[&str])>, program: crate::expr::Program) -> Stage {
-    let gemm = gemm.map(|(operand, gates)| RecurrentGemm {
-        operand: operand.to_owned(),
-        gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
-    });
+    let gemm = gemm.map(|(operand, gates)| RecurrentGemm::new(operand, gates));
     Stage { gemm, statistics: Vec::new(), program }
 }
 

@@ -73,6 +73,7 @@ mod readme;
 mod record;
 mod recurrence;
 mod recurrence_counts;
+mod recurrence_vjp;
 mod reduction;
 #[cfg(feature = "remote")]
 mod remote;

@@ -31,12 +31,18 @@ pub fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
     let count = |names: &[String]| names.len() as i64;
     let (cell, units) = (&op.cell, op.hidden_size);
     let size = if cell.projected { (units + 1) / 2 } else { units };
-    let others = (count(&cell.states) - 1) * units;
-    let recurrent = cell.recurrent_gates() as i64 * units;
+    let outputs = cell.outputs() as i64;
+    let size = size * outputs;
+    let others = (count(&cell.states) - outputs) * units;
+    let [blocks, recurrent] =
+        [cell.blocks(), cell.recurrent_gates()].map(|count| count as i64 * units);
+    // What is read at every step is f32, in double precision f64.
+    let stepped = if dtype == DType::F64 { dtype } else { DType::F32 };
     let of = |slot: &str| match slot {
-        "x" => ([directions, rows, count(&cell.gates) * units], DType::F32),
+        "x" => ([directions, rows, count(&cell.gates) * units], stepped),
         "x_bias" => ([directions, 1, count(&cell.gates) * units], dtype),
-        "r" => ([directions, recurrent, size], dtype),
+        "r" if cell.is_transposed() => ([directions, blocks, units], dtype),
+        "r" => ([directions, blocks, size], dtype),
         "r_bias" => ([directions, 1, recurrent], dtype),
         "projection" => ([directions, size, units], dtype),
         "parameters" => ([directions, count(&cell.parameters), units], dtype),
@@ -44,7 +50,8 @@ pub fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
         "unit_inputs" => ([1, rows, count(&cell.unit_inputs) * units], dtype),
         "h_initial" | "h_final" => ([directions, op.batch, size], dtype),
         "states_initial" | "states_final" => ([directions, op.batch, others], dtype),
-        "history" => ([directions, rows, others], DType::F32),
+        "history" => ([directions, rows, others], stepped),
+        "saved" => ([directions, rows, count(&op.saved) * units], stepped),
         "lengths" => ([1, 1, op.batch], DType::I32),
         "reset" => ([1, rows, 1], DType::Bool),
         _ if op.apart => ([directions, rows, size], dtype),

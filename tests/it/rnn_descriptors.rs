@@ -392,7 +392,10 @@ fn networks_that_make_no_sense_are_refused() {
     let refused = |rnn: Rnn, rows, with| {
         rnn.network(Extent { batch: 2, rows }, with).expect_err("refused").to_string()
     };
-    assert_eq!(refused(gru(), 6, with_c), "recurrence[gru]: the cell has a single state");
+    assert_eq!(
+        refused(gru(), 6, with_c),
+        "recurrence[gru]: the cell has no state besides its output"
+    );
     let text = "recurrence[gru]: 5 rows are not a multiple of batch 2";
     assert_eq!(refused(gru(), 5, nothing), text);
     let text = "recurrence[gru, packed]: packed rows require lengths";

@@ -344,7 +344,7 @@ fn packs_that_do_not_fit_are_refused() {
     assert_eq!(text(error), "rnn forward: the network has no `unit_inputs`");
     let states = bound.pack.clone().with(Role::StatesFinal, &bound.buffers[&Role::Input]);
     let error = built.forward(&stream, 3, &states);
-    assert_eq!(text(error), "recurrence[gru]: the cell has a single state");
+    assert_eq!(text(error), "recurrence[gru]: the cell has no state besides its output");
     let error = built.forward_packed(&stream, 6, &bound.pack);
     let packed = "rnn forward: packed vectors of a network of layout sequence_major";
     assert_eq!(text(error), packed);

@@ -19,10 +19,7 @@ fn stage(gemm: Option<(&str, &str)>, lines: &[(&str, Mode, &[&str])], out: &[&st
     for (name, mode, operands) in lines {
         program.line(name, Pointwise::new(*mode), operands).expect("the line fits");
     }
-    let gemm = gemm.map(|(operand, gate)| RecurrentGemm {
-        operand: operand.to_owned(),
-        gates: vec![gate.to_owned()],
-    });
+    let gemm = gemm.map(|(operand, gate)| RecurrentGemm::new(operand, &[gate]));
     let program = program.finish(out).expect("lines define the outputs");
     Stage { gemm, statistics: Vec::new(), program }
 }

@@ -11,7 +11,7 @@ use kiln::graph::{
     Sampling, Slice, Transpose, Vjp, Window,
 };
 use kiln::target::Target;
-use kiln::{DType, ErrorKind, OperationGraph, reference};
+use kiln::{DType, ErrorKind, Kiln, OperationGraph, reference};
 use serde::Deserialize;
 
 use crate::harness::{self, Values};
@@ -68,15 +68,19 @@ fn gradients(vjp: &Vjp) -> Values {
 
 /// The gradients of a graph in double precision are the slopes of its outputs, weighted.
 fn slopes(graph: &Graph, positive: bool) {
+    slopes_at(graph, &filled(graph, positive), 2e-6);
+}
+
+/// As [`slopes`], of these inputs.
+pub fn slopes_at(graph: &Graph, given: &Values, bound: f64) {
     let outputs = uids(graph.outputs());
     // The gradient of a gradient of ReLU by where it is taken is 0.
     let has_slope =
         |of: &&kiln::TensorDesc| !(of.name == "x" && graph.to_string().contains("relu_bwd"));
     let inputs = uids(graph.inputs().filter(has_slope));
     let vjp = graph.vjp(&outputs, &inputs).unwrap_or_else(|error| panic!("{error}\n{graph}"));
-    let given = filled(graph, positive);
     let weights = gradients(&vjp);
-    let found = backward_inputs(&vjp, &given, &weights);
+    let found = backward_inputs(&vjp, given, &weights);
     let found = reference::evaluate(&vjp.backward, &found).unwrap();
     let weighted = |inputs: &Values| -> f64 {
         let values = reference::evaluate(graph, inputs).unwrap();
@@ -101,12 +105,19 @@ fn slopes(graph: &Graph, positive: bool) {
             let error = (have - slope).abs();
             let name = &graph.tensor(*uid).unwrap().name;
             assert!(
-                error <= 2e-6 * (1.0 + slope.abs()),
+                error <= bound * (1.0 + slope.abs()),
                 "`{name}`[{at}]: {have}, the slope is {slope}\n{graph}\n{}",
                 vjp.backward
             );
         }
     }
+}
+
+/// The backward graph of all gradients, run on a device.
+pub fn on_device(kiln: &Kiln, graph: &Graph, given: &Values) {
+    let vjp = all(graph);
+    let found = backward_inputs(&vjp, given, &gradients(&vjp));
+    harness::check(kiln, &vjp.backward, None, &found, &graph.to_string());
 }
 
 /// A graph of one result, in double precision.

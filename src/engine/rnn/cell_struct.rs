@@ -7,7 +7,7 @@ use crate::expr::{Emission, Identifiers};
 use crate::graph::{Cell, CellValue};
 
 /// Members that `rnn/cell.cuh` adds to the struct.
-const FLAGS: [&str; 2] = ["active", "reset"];
+const FLAGS: [&str; 3] = ["active", "reset", "pending"];
 
 /// Name of a struct of which programs are functions.
 const CELL: &str = "cell";

@@ -10,7 +10,7 @@ use crate::graph::{CellValue, Direction, LayerNormStatistics, Stage};
 use crate::tensor::TensorDesc;
 
 /// Slots with a row per step.
-const STEPPED: [&str; 5] = ["x", "row_inputs", "unit_inputs", "y", "history"];
+const STEPPED: [&str; 6] = ["x", "row_inputs", "unit_inputs", "y", "history", "saved"];
 
 /// A field of a struct.
 #[derive(Debug, Clone, Serialize)]
@@ -88,6 +88,14 @@ pub(super) struct State {
     history: Option<Written>,
 }
 
+/// A value of the cell that is written at every step.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct SavedValue {
+    #[serde(flatten)]
+    written: Written,
+    member: String,
+}
+
 /// A layer norm of a stage.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct LayerNorm {
@@ -123,7 +131,7 @@ fn has_steps(slot: &str) -> bool {
 
 /// The type of a pointer to a tensor.
 fn pointer(slot: &str, tensor: &TensorDesc) -> String {
-    let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
+    let written = matches!(slot, "y" | "h_final" | "states_final" | "history" | "saved");
     let constant = if written { "" } else { "const " };
     format!("{constant}{}*", ctype(tensor.dtype))
 }
@@ -304,29 +312,47 @@ impl<'a> Elements<'a> {
     /// States, of unit `unit` of batch row `b`, which is row `row` of the history.
     pub(super) fn states(&self) -> Vec<State> {
         let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
+        let outputs = cell.outputs();
+        let written = |slot: &str, row: &str, column: &str| {
+            let tensor = layer.tensor(slot).expect("the slot is there");
+            Written { to: self.element(slot, row, column), ctype: ctype(tensor.dtype) }
+        };
         let state = |at: usize| {
-            let others = || Self::vector_column(at - 1, "unit");
+            let output = at < outputs;
+            let others = || Self::vector_column(at - outputs, "unit");
             let initial = match at {
-                0 if cell.projected || !op.with.h_initial => None,
-                0 => Some(self.element("h_initial", "b", "unit")),
+                _ if output && (cell.projected || !op.with.h_initial) => None,
+                _ if output => {
+                    Some(self.element("h_initial", "b", &Self::vector_column(at, "unit")))
+                }
                 _ if op.with.states_initial => Some(self.element("states_initial", "b", &others())),
                 _ => None,
             };
             let last = match at {
-                0 if cell.projected || !op.with.h_final => None,
-                0 => Some(("h_final", "unit".to_owned())),
+                _ if output && (cell.projected || !op.with.h_final) => None,
+                _ if output => Some(("h_final", Self::vector_column(at, "unit"))),
                 _ if op.with.states_final => Some(("states_final", others())),
                 _ => None,
             };
-            let written = |slot: &str, row: &str, column: &str| {
-                let tensor = layer.tensor(slot).expect("the slot is there");
-                Written { to: self.element(slot, row, column), ctype: ctype(tensor.dtype) }
-            };
             let last = last.map(|(slot, column)| written(slot, "b", &column));
-            let history = (at > 0 && op.with.history).then(|| written("history", "row", &others()));
+            let history =
+                (!output && op.with.history).then(|| written("history", "row", &others()));
             State { name: self.cell.state(at).to_owned(), initial, last, history }
         };
         (0..cell.states.len()).map(state).collect()
+    }
+
+    /// What is saved at every step, of unit `unit` and row `row`.
+    pub(super) fn saved(&self) -> Vec<SavedValue> {
+        let (layer, op) = (self.layer, self.layer.op);
+        let saved = |(at, name): (usize, &String)| {
+            let value = op.cell.final_value(name).expect("the layer is valid");
+            let tensor = layer.tensor("saved").expect("something is saved");
+            let to = self.element("saved", "row", &Self::vector_column(at, "unit"));
+            let written = Written { to, ctype: ctype(tensor.dtype) };
+            SavedValue { written, member: self.cell.name(value).to_owned() }
+        };
+        op.saved.iter().enumerate().map(saved).collect()
     }
 
     /// Member of the cell that becomes a state.
@@ -369,10 +395,12 @@ impl<'a> Elements<'a> {
 
     /// C++ condition for processing the steps in reverse.
     pub(super) fn reverse(&self) -> &'static str {
-        match self.layer.op.direction {
-            Direction::Forward => "false",
-            Direction::Reverse => "true",
-            Direction::Both => "block_direction() == 1",
+        let op = self.layer.op;
+        match (op.direction, op.is_reversed(0)) {
+            (Direction::Both, false) => "block_direction() == 1",
+            (Direction::Both, true) => "block_direction() == 0",
+            (_, false) => "false",
+            (_, true) => "true",
         }
     }
 

@@ -40,8 +40,7 @@ impl Decision {
         let [tiles, _, group_ctas, ..] = variant.knobs();
         for tile in tiles.values {
             // Each block owns at least 8 hidden units.
-            let rows = layer.hidden_size().max(layer.output_size());
-            let shared = |ctas: &&i64| **ctas == 1 || ceil_div(rows, **ctas) >= 8;
+            let shared = |ctas: &&i64| **ctas == 1 || ceil_div(layer.units(), **ctas) >= 8;
             for ctas in group_ctas.values.iter().take_while(shared) {
                 match settings(layer, target, variant, [tile, *ctas]) {
                     Ok(schedule) => {
@@ -121,7 +120,7 @@ fn settings(
     variant: Variant,
     [batch_tile, group_ctas]: [i64; 2],
 ) -> Result<Schedule, Refusal> {
-    let cta_hidden = ceil_div(layer.hidden_size().max(layer.output_size()), group_ctas);
+    let cta_hidden = ceil_div(layer.units(), group_ctas);
     let unit_groups = ceil_div(cta_hidden, 8);
     let warps_n = [1, 2, 4, 8].into_iter().find(|warps_n| *warps_n >= unit_groups);
     let warps_n = warps_n.unwrap_or(WARPS_N_MAX);

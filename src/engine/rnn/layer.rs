@@ -24,14 +24,18 @@ pub(super) struct Layer<'a> {
 pub(super) struct GemmShape {
     /// The stage that it begins; `None` for the projection.
     pub(super) stage: Option<usize>,
-    /// Gates that it computes, each a block of `rows` rows of the weights.
+    /// Gates that it computes, each of `rows` values.
     pub(super) gates: i64,
-    /// Weight rows of a gate: the hidden size, or the output size for the projection.
+    /// Vectors of the operand.
+    pub(super) operands: i64,
+    /// Whether the weights are transposed: their blocks of rows are those of the operand.
+    pub(super) transposed: bool,
+    /// Values of a gate: the hidden size, or the output size for the projection.
     pub(super) rows: i64,
     /// K: elements of the operand.
     pub(super) k: i64,
-    /// The first gate's index among those of the weights.
-    pub(super) first_gate: i64,
+    /// Index of its first block of weight rows, of a gate or of a vector of the operand.
+    pub(super) first_block: i64,
 }
 
 impl GemmShape {
@@ -82,16 +86,20 @@ impl<'a> Layer<'a> {
         let own = cell.gemms().map(|(stage, gemm)| GemmShape {
             stage: Some(stage),
             gates: gemm.gates.len() as i64,
+            operands: gemm.operands.len() as i64,
+            transposed: gemm.transposed,
             rows: hidden_size,
-            k: output_size,
-            first_gate: cell.first_row(stage) as i64,
+            k: if gemm.transposed { hidden_size * gemm.operands.len() as i64 } else { output_size },
+            first_block: cell.first_block(stage) as i64,
         });
         let projection = cell.projected.then_some(GemmShape {
             stage: None,
             gates: 1,
+            operands: 1,
+            transposed: false,
             rows: output_size,
             k: hidden_size,
-            first_gate: 0,
+            first_block: 0,
         });
         own.chain(projection).collect()
     }
@@ -139,9 +147,20 @@ impl<'a> Layer<'a> {
         self.op.hidden_size
     }
 
-    /// Elements of h: the hidden size, or that of the projection.
+    /// Elements of the output: the hidden size for each output of the cell, or that of the
+    /// projection.
     pub(super) fn output_size(&self) -> i64 {
         self.output_size
+    }
+
+    /// Number of states that make up the output.
+    pub(super) fn outputs(&self) -> i64 {
+        self.op.cell.outputs() as i64
+    }
+
+    /// Elements of a row that blocks share: hidden units, or columns of the projection.
+    pub(super) fn units(&self) -> i64 {
+        self.hidden_size().max(self.output_size / self.outputs())
     }
 
     pub(super) fn rows(&self) -> i64 {

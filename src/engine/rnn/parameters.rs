@@ -213,6 +213,9 @@ impl Writer<'_> {
             writes_final_states: states.iter().any(|state| state.last.is_some()),
             states: states.into_iter().enumerate().map(|(at, of)| self.state(at, of)).collect(),
             history: op.with.history,
+            saved: elements.saved(),
+            backward: op.backward,
+            outputs: layer.outputs(),
             h_initial: state("h_initial"),
             h_final: state("h_final"),
             y: elements.y("rows.row(step, b)", "column"),
@@ -268,6 +271,9 @@ impl Writer<'_> {
         let mut add = |name: &str, value, about| constants.push(Constant::new(name, value, about));
         add("HIDDEN_SIZE", layer.hidden_size(), "");
         add("OUTPUT_SIZE", layer.output_size(), "of h and y");
+        if layer.outputs() > 1 {
+            add("OUTPUTS", layer.outputs(), "vectors of HIDDEN_SIZE elements of h and y");
+        }
         add("BATCH", op.batch, "");
         add("BATCH_TILE", settings.batch_tile, "batch rows of a CTA");
         add("BATCH_TILES", self.batch_tiles(), "");
@@ -365,7 +371,7 @@ impl Writer<'_> {
     fn cta_output(&self) -> i64 {
         match self.projection() {
             Some((_, projection)) => projection.unit_groups * 8 * self.schedule.settings.warps_n,
-            None => self.schedule.cta_hidden,
+            None => self.layer.outputs() * self.schedule.cta_hidden,
         }
     }
 
@@ -379,7 +385,7 @@ impl Writer<'_> {
             vector * element <= 16
                 && [8, 16].contains(&(vector * stored))
                 && [8, 16].contains(&(vector * element))
-                && self.layer.output_size() % vector == 0
+                && (self.layer.output_size() / self.layer.outputs()) % vector == 0
                 && access_bytes(y, &strides, &y.dims[..2], *vector) == vector * stored
         };
         [8, 4, 2].into_iter().find(fits).unwrap_or(1)
@@ -428,7 +434,9 @@ impl Writer<'_> {
     fn state(&self, at: usize, state: State) -> LayerState {
         let next = self.elements.next_state(at);
         let new = match at {
-            0 if !self.layer.op.cell.projected => format!("round_to_stored(cell.{next})"),
+            _ if at < self.layer.op.cell.outputs() && !self.layer.op.cell.projected => {
+                format!("round_to_stored(cell.{next})")
+            }
             _ => format!("cell.{next}"),
         };
         LayerState { state, new }
@@ -452,7 +460,7 @@ impl Writer<'_> {
         let gemm = gemms.find(|(_, of)| of.shape.stage == Some(at));
         let first_bias = self.first_vector("r_bias");
         let gates = stage.gemm.iter().flat_map(|of| 0..of.gates.len()).map(|gate| {
-            let row = cell.first_row(at) + gate;
+            let row = cell.first_gate(at) + gate;
             let name = elements.cell.recurrent(row).to_owned();
             Gate { name, bias: op.with.r_bias.then_some(first_bias + row) }
         });
@@ -469,23 +477,24 @@ impl Writer<'_> {
     /// What a stage computes for the GEMM of the next one, or of the projection.
     fn stage_operand(&self, at: usize) -> Option<StageOperand> {
         let (cell, gemms) = (&self.layer.op.cell, &self.schedule.gemms);
-        let (gemm, value) = match cell.stages.get(at + 1) {
+        let (gemm, values) = match cell.stages.get(at + 1) {
             Some(next) => {
                 let gemm = next.gemm.as_ref()?;
-                let output = cell.output(at, &gemm.operand).expect("the cell is valid");
+                let value = |operand: &String| {
+                    let output = cell.output(at, operand).expect("the cell is valid");
+                    self.elements.cell.result(at, output).to_owned()
+                };
                 let of_next = |of: &PlacedGemm| of.shape.stage == Some(at + 1);
-                let gemm = gemms.iter().position(of_next).expect("the GEMM is of the cell");
-                (gemm, self.elements.cell.result(at, output))
+                let own = gemms.iter().position(of_next).expect("the GEMM is of the cell");
+                (own, gemm.operands.iter().map(value).collect())
             }
-            None if cell.projected => (gemms.len() - 1, self.elements.next_state(0)),
+            None if cell.projected => {
+                (gemms.len() - 1, vec![self.elements.next_state(0).to_owned()])
+            }
             None => return None,
         };
         let computed = self.schedule.computed_operands(gemm);
-        Some(StageOperand {
-            buffer: operand(computed),
-            which: computed + 2,
-            value: value.to_owned(),
-        })
+        Some(StageOperand { buffer: operand(computed), which: computed + 2, values })
     }
 
     fn gemm(&self, at: usize, placed: &PlacedGemm) -> Gemm {
@@ -510,9 +519,15 @@ impl Writer<'_> {
             None => ("projection", "Projection".to_owned(), "OUTPUT_SIZE", "CTA_OUTPUT"),
         };
         let k = if shape.is_of_state() { "OUTPUT_SIZE" } else { "HIDDEN_SIZE" };
-        let gate = match shape.first_gate {
-            0 => "gate".to_owned(),
-            first => format!("({first} + gate)"),
+        let block = |of: &str| match shape.first_block {
+            0 => of.to_owned(),
+            first => format!("({first} + {of})"),
+        };
+        let [row, column] = match (shape.transposed, shape.operands) {
+            (false, _) => [format!("{} * {rows} + unit", block("gate")), "k".to_owned()],
+            (true, 1) if shape.first_block == 0 => ["k".to_owned(), "unit".to_owned()],
+            (true, 1) => [format!("{} * HIDDEN_SIZE + k", shape.first_block), "unit".to_owned()],
+            (true, _) => [format!("{} * HIDDEN_SIZE + of", block("n")), "unit".to_owned()],
         };
         let streamed = (placed.streamed_steps() > 0)
             .then(|| format!("t.streamed{at} + coords.weights_warp() * {name}::GMEM_FRAGS"));
@@ -524,11 +539,12 @@ impl Writer<'_> {
             rows,
             cta_rows,
             k,
-            weight: {
-                let row = format!("{gate} * {rows} + unit");
-                self.elements.element_of_first_row(slot, &row, "k")
-            },
-            vectorised: self.schedule.mma().then(|| self.is_vectorised(slot, shape.k)),
+            operands: shape.operands,
+            weight: self.elements.element_of_first_row(slot, &row, &column),
+            vectorised: self
+                .schedule
+                .mma()
+                .then(|| !shape.transposed && self.is_vectorised(slot, shape.k)),
             streamed,
             name,
         }
@@ -546,7 +562,9 @@ impl Writer<'_> {
         let cell = &self.layer.op.cell;
         match placed.shape.stage.and_then(|stage| cell.stages[stage].gemm.as_ref()) {
             Some(gemm) => {
-                format!("{} = recurrent weights * {}", gemm.gates.join(", "), gemm.operand)
+                let [gates, operands] = [&gemm.gates, &gemm.operands].map(|of| of.join(", "));
+                let transposed = if gemm.transposed { "transposed " } else { "" };
+                format!("{gates} = {transposed}recurrent weights * {operands}")
             }
             None => format!("{} = projection * next_{0}", cell.states[0]),
         }

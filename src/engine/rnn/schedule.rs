@@ -273,7 +273,12 @@ impl Schedule {
         let mut left = weight_registers;
         let place = |shape: &GemmShape| {
             let unit_groups = cta_rows(shape.rows) / (8 * warps_n);
-            let k_steps = ceil_div(shape.k, k_step * warps_k);
+            // Blocks have their units of all vectors of an operand side by side.
+            let k = match shape.operands {
+                1 => shape.k,
+                count => count * group_ctas * cta_rows(layer.hidden_size()),
+            };
+            let k_steps = ceil_div(k, k_step * warps_k);
             let step_registers = 2 * ceil_div(shape.gates * unit_groups, 2) * fragment_registers;
             let register_steps = (left / step_registers).min(k_steps);
             left -= register_steps * step_registers;
@@ -283,8 +288,12 @@ impl Schedule {
             PlacedGemm { shape, unit_groups, k_steps, register_steps, smem_steps, step_bytes }
         };
         let gemms: Vec<PlacedGemm> = layer.gemms.iter().map(place).collect();
-        let exchange_width =
-            group_ctas * cta_rows(layer.hidden_size()).max(cta_rows(layer.output_size()));
+        let operands = gemms.iter().map(|of| of.shape.operands).max().unwrap_or(1);
+        let columns = match layer.op.cell.projected {
+            true => cta_rows(layer.units()),
+            false => cta_rows(layer.hidden_size()) * operands,
+        };
+        let exchange_width = group_ctas * columns;
         let padded_k = |placed: &PlacedGemm| placed.k_steps * k_step * warps_k;
         let row_elements = gemms.iter().map(padded_k).max().unwrap_or(0).max(exchange_width);
         let row_stride = ceil_div(row_elements, k_step) * k_step + 16 / element_bytes;

@@ -31,14 +31,16 @@ impl Layer<'_> {
     ) -> Result<T> {
         let (op, dtype) = (self.op, self.dtype());
         let weights = self.tensor(gemm.slot()).expect("the GEMM has weights");
-        let [directions, columns] = [weights.dims[0], weights.dims[1]];
+        // K and the columns of the result: all blocks of rows of the weights.
+        let [k, columns] = if gemm.transposed { [1, 2] } else { [2, 1] };
+        let strides = [0, k, columns].map(|axis| weights.strides[axis]);
+        let [directions, k, columns] = [0, k, columns].map(|axis| weights.dims[axis]);
         let mut graph = OperationGraph::builder();
-        graph.tensor(TensorDesc::packed(A, "a", &[directions, op.batch, gemm.k], dtype));
-        let [direction, row, k] = [0, 1, 2].map(|axis| weights.strides[axis]);
+        graph.tensor(TensorDesc::packed(A, "a", &[directions, op.batch, k], dtype));
         graph.tensor(TensorDesc {
-            strides: vec![direction, k, row],
+            strides: strides.to_vec(),
             alignment: weights.alignment,
-            ..TensorDesc::packed(B, "b", &[directions, gemm.k, columns], dtype)
+            ..TensorDesc::packed(B, "b", &[directions, k, columns], dtype)
         });
         let results = [directions, op.batch, columns];
         graph.tensor(TensorDesc::packed(C, "c", &results, op.math.dtype()));

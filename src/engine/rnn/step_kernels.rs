@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::header::KernelNames;
 use crate::engine::rnn::elements::{
-    Constant, Elements, Field, InputRow, LayerNorm, RowFunction, State,
+    Constant, Elements, Field, InputRow, LayerNorm, RowFunction, SavedValue, State,
 };
 use crate::engine::rnn::layer::{GemmShape, Layer};
 use crate::engine::signature::ctype;
@@ -29,7 +29,7 @@ pub(super) enum Buffer {
     Hidden,
     /// The states other than h.
     States,
-    /// Results of the GEMMs with recurrent weights.
+    /// Results of the GEMMs with recurrent weights; with transposed weights, of the last one.
     Gates,
     /// Results of the projection.
     Projected,
@@ -91,8 +91,14 @@ struct Variables {
     parameters: Vec<Parameter>,
     states: Vec<StepState>,
     history: bool,
-    /// Elements of y: of a unit, and of a column.
-    y_unit: String,
+    saved: Vec<SavedValue>,
+    /// Whether states are reset after a step instead of before it.
+    backward: bool,
+    /// With transposed weights, the elements of an operand.
+    operand_size: Option<i64>,
+    /// States that make up h.
+    outputs: i64,
+    /// Element of y of a column.
     y_column: String,
     /// Lines of the program of each stage, where the kernel runs stages.
     stage_programs: Vec<Vec<String>>,
@@ -130,8 +136,8 @@ enum Phase {
         /// Values of the cell from earlier stages, and for later ones.
         carried_in: Vec<Carried>,
         carried_out: Vec<Carried>,
-        /// Member of the cell that is the operand of the next GEMM.
-        operand: Option<String>,
+        /// The vectors of the next GEMM's operand: members of the cell, or 0.
+        operand: Vec<String>,
     },
     Projection {
         gemm: Option<RowGemm>,
@@ -144,9 +150,9 @@ struct RowGemm {
     /// Names of constants.
     k: &'static str,
     rows: String,
-    /// C++ expressions: the operand, a row of the weights, and the results.
+    /// C++ expressions: the operand, the weight of a `row` of the results at `k`, and the results.
     operand: String,
-    weights: String,
+    weight: String,
     results: String,
 }
 
@@ -193,8 +199,11 @@ struct StepState {
     from: String,
     /// Member of the cell that it becomes.
     next: String,
-    /// The element that holds it between steps; `None` for h.
+    /// The element that holds it between steps.
     element: Option<String>,
+    /// For a part of h: that, and the element of y.
+    hidden: Option<String>,
+    y: Option<String>,
 }
 
 /// The kernels of a layer.
@@ -229,11 +238,16 @@ impl<'a> StepKernels<'a> {
         let (stored, math) = (layer.dtype(), layer.op.math.dtype());
         let hidden = (layer.hidden_size(), "HIDDEN_SIZE");
         let output = (layer.output_size(), "OUTPUT_SIZE");
+        let (operand, gates) = match cell.is_transposed() {
+            true => ((layer.hidden_size() * cell.blocks() as i64, "OPERAND_SIZE"), 1),
+            false => (output, cell.recurrent_gates()),
+        };
         let (dtype, vectors, (length, constant)) = match buffer {
-            Buffer::Hidden => (stored, 1, output),
-            Buffer::States => (math, cell.states.len() - 1, hidden),
-            Buffer::Gates => (math, cell.recurrent_gates(), hidden),
+            Buffer::Hidden => (stored, 1, operand),
+            Buffer::States => (math, cell.states.len() - cell.outputs(), hidden),
+            Buffer::Gates => (math, gates, hidden),
             Buffer::Projected => (math, usize::from(cell.projected), output),
+            Buffer::Operand if cell.is_transposed() => (stored, 1, operand),
             Buffer::Operand => (stored, 1, hidden),
             Buffer::Carried => (math, self.carried.len(), hidden),
         };
@@ -291,6 +305,10 @@ impl<'a> StepKernels<'a> {
             Constant::new("BATCH", op.batch, ""),
             Constant::new("THREADS", i64::from(THREADS), ""),
         ];
+        let operand = self.operand_size();
+        let operand = operand.map(|size| {
+            Constant::new("OPERAND_SIZE", size, "of the operand, for all rows of the weights")
+        });
         let phases = &kernel.phases;
         let stages = phases.iter().any(|phase| matches!(phase, Phase::Stage { .. }));
         let normalises = |phase: &Phase| match phase {
@@ -307,7 +325,7 @@ impl<'a> StepKernels<'a> {
             listing: if stages { elements.listing() } else { Vec::new() },
             stored: ctype(dtype),
             math: op.math.dtype().register(),
-            constants: extents.into_iter().chain(elements.constants()).collect(),
+            constants: extents.into_iter().chain(operand).chain(elements.constants()).collect(),
             fields: tensors
                 .chain(buffers)
                 .chain(numbers.iter().map(|(name, _)| number(name)))
@@ -329,7 +347,10 @@ impl<'a> StepKernels<'a> {
             parameters: self.parameters(),
             states: self.states(),
             history: op.with.history,
-            y_unit: elements.y("row", "unit"),
+            saved: elements.saved(),
+            backward: op.backward,
+            operand_size: self.operand_size(),
+            outputs: layer.outputs(),
             y_column: elements.y("row", "column"),
             stage_programs,
             has_layer_norms,
@@ -437,33 +458,57 @@ impl<'a> StepKernels<'a> {
     }
 
     fn states(&self) -> Vec<StepState> {
-        let projected = self.layer.op.cell.projected;
+        let cell = &self.layer.op.cell;
+        let outputs = cell.outputs();
         let states = self.elements.states().into_iter().enumerate().map(|(at, state)| {
-            let element =
-                (at > 0).then(|| format!("{}[unit]", self.vector(Buffer::States, at - 1)));
-            let from = match &element {
-                Some(element) => element.clone(),
-                None if projected => "Math(0)".to_owned(),
-                None => "Math(widen(hidden[unit]))".to_owned(),
+            let other = at.checked_sub(outputs);
+            let element = other.map(|at| format!("{}[unit]", self.vector(Buffer::States, at)));
+            let output = (at < outputs && !cell.projected).then(|| {
+                let column = Elements::vector_column(at, "unit");
+                (format!("hidden[{column}]"), self.elements.y("row", &column))
+            });
+            let (hidden, y) = output.unzip();
+            let from = match (&element, &hidden) {
+                (Some(element), _) => element.clone(),
+                (None, Some(hidden)) => format!("Math(widen({hidden}))"),
+                (None, None) => "Math(0)".to_owned(),
             };
-            StepState { state, from, next: self.elements.next_state(at).to_owned(), element }
+            let next = self.elements.next_state(at).to_owned();
+            StepState { state, from, next, element, hidden, y }
         });
         states.collect()
+    }
+
+    /// With transposed weights, the elements of an operand: it has all rows of the weights, 0 for
+    /// those of other stages.
+    fn operand_size(&self) -> Option<i64> {
+        let cell = &self.layer.op.cell;
+        cell.is_transposed().then(|| self.layer.hidden_size() * cell.blocks() as i64)
     }
 
     /// A GEMM that a block computes for its row.
     fn row_gemm(&self, gemm: &GemmShape) -> RowGemm {
         let rows = if gemm.stage.is_some() { "HIDDEN_SIZE" } else { "OUTPUT_SIZE" };
-        let row = match gemm.first_gate {
+        let operand = self.vector(gemm.operand(), 0);
+        if gemm.transposed {
+            return RowGemm {
+                k: "OPERAND_SIZE",
+                rows: rows.to_owned(),
+                operand,
+                weight: self.elements.element(gemm.slot(), "k", "row"),
+                results: self.vector(gemm.results(), 0),
+            };
+        }
+        let row = match gemm.first_block {
             0 => "row".to_owned(),
             first => format!("{first} * {rows} + row"),
         };
         RowGemm {
             k: if gemm.is_of_state() { "OUTPUT_SIZE" } else { "HIDDEN_SIZE" },
             rows: format!("{} * {rows}", gemm.gates),
-            operand: self.vector(gemm.operand(), 0),
-            weights: self.elements.row(gemm.slot(), &row),
-            results: self.vector(gemm.results(), gemm.first_gate as usize),
+            operand,
+            weight: self.elements.element(gemm.slot(), &row, "k"),
+            results: self.vector(gemm.results(), gemm.first_block as usize),
         }
     }
 
@@ -478,10 +523,11 @@ impl<'a> StepKernels<'a> {
         let (elements, members) = (&self.elements, &self.elements.cell);
         let gates = cell.stages[stage].gemm.iter().flat_map(|of| 0..of.gates.len());
         let gates = gates.map(|gate| {
-            let row = cell.first_row(stage) + gate;
+            let row = cell.first_gate(stage) + gate;
+            let vector = if cell.is_transposed() { 0 } else { row };
             Gate {
                 name: members.recurrent(row).to_owned(),
-                from: format!("{}[unit]", self.vector(Buffer::Gates, row)),
+                from: format!("{}[unit]", self.vector(Buffer::Gates, vector)),
                 bias: op.with.r_bias.then(|| self.recurrent_bias(row)),
             }
         });
@@ -498,10 +544,21 @@ impl<'a> StepKernels<'a> {
         let next = cell.stages.get(stage + 1).and_then(|next| next.gemm.as_ref());
         let operand = match next {
             Some(gemm) => {
-                let output = cell.output(stage, &gemm.operand).expect("the cell is valid");
-                Some(members.result(stage, output).to_owned())
+                let value = |operand: &String| {
+                    let output = cell.output(stage, operand).expect("the cell is valid");
+                    format!("cell.{}", members.result(stage, output))
+                };
+                let mut vectors: Vec<String> = gemm.operands.iter().map(value).collect();
+                if gemm.transposed {
+                    let mut all = vec!["Math(0)".to_owned(); cell.blocks()];
+                    let first = cell.first_block(stage + 1);
+                    all.splice(first..first + vectors.len(), vectors);
+                    vectors = all;
+                }
+                vectors
             }
-            None => (last && cell.projected).then(|| elements.next_state(0).to_owned()),
+            None if last && cell.projected => vec![format!("cell.{}", elements.next_state(0))],
+            None => Vec::new(),
         };
         let gemm = self.layer.gemm(Some(stage)).filter(|_| multiplies);
         Phase::Stage {

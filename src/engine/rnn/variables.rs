@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::engine::rnn::elements::{Constant, Field, InputRow, LayerNorm, RowFunction, State};
+use crate::engine::rnn::elements::{
+    Constant, Field, InputRow, LayerNorm, RowFunction, SavedValue, State,
+};
 
 /// Variables that the layer and its prepack kernel have in common.
 #[derive(Serialize)]
@@ -49,7 +51,10 @@ pub(super) struct Weights {
     pub(super) rows: &'static str,
     pub(super) cta_rows: &'static str,
     pub(super) k: &'static str,
-    /// C++ expression of the weight of a `gate` of a `unit` at `k`.
+    /// Vectors of the operand.
+    pub(super) operands: i64,
+    /// C++ expression of the weight of a `gate` of a `unit` at `k`; with several vectors of the
+    /// operand at element `of` of vector `n`.
     pub(super) weight: String,
     /// With tensor cores, whether rows can be read 16 bytes at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +129,11 @@ pub(super) struct LayerVariables {
     pub(super) reads_initial_states: bool,
     pub(super) writes_final_states: bool,
     pub(super) history: bool,
+    pub(super) saved: Vec<SavedValue>,
+    /// Whether states are reset after a step instead of before it.
+    pub(super) backward: bool,
+    /// States that make up h.
+    pub(super) outputs: i64,
     pub(super) h_initial: Option<String>,
     pub(super) h_final: Option<String>,
     /// The element of y in a row of a step, and in a row beyond all sequences.
@@ -188,11 +198,12 @@ pub(super) struct Gate {
     pub(super) bias: Option<usize>,
 }
 
-/// A result of a stage that is the operand of a GEMM.
+/// Results of a stage that are the operand of a GEMM.
 #[derive(Serialize)]
 pub(super) struct StageOperand {
     pub(super) buffer: String,
     /// Its index among the exchanged operands.
     pub(super) which: usize,
-    pub(super) value: String,
+    /// Members of the cell.
+    pub(super) values: Vec<String>,
 }

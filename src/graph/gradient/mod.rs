@@ -5,18 +5,23 @@
 //! graph that the backward graph needs are saved by the one and read by the other, or computed
 //! again from what is: which of them is chosen by a minimum cut on bytes (`saved`).
 
+mod cell;
 mod min_cut;
 mod pieces;
+mod recurrence;
 mod reverse;
 mod rules;
 mod saved;
+mod staged;
 mod sum;
 mod tape;
 
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+use crate::graph::gradient::recurrence::saving;
 use crate::graph::gradient::reverse::reversed;
 pub use crate::graph::gradient::saved::{Saved, Vjp};
+pub use crate::graph::gradient::staged::Staged;
 use crate::tensor::TensorDesc;
 
 impl OperationGraph {
@@ -57,6 +62,11 @@ impl OperationGraph {
                 }
             }
         }
-        reversed(self, outputs, inputs)?.split()
+        let forward = saving(self, outputs, inputs)?;
+        let mut vjp = reversed(&forward, outputs, inputs)?.split()?;
+        for saved in &mut vjp.saved {
+            saved.kept |= self.tensor(saved.uid).is_err();
+        }
+        Ok(vjp)
     }
 }

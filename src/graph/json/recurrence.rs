@@ -47,11 +47,31 @@ struct StageJson {
     outputs: Vec<String>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GemmJson {
-    operand: String,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    operand: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    operands: Vec<String>,
     gates: Vec<String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    transposed: bool,
+}
+
+impl From<GemmJson> for RecurrentGemm {
+    fn from(json: GemmJson) -> RecurrentGemm {
+        let GemmJson { operand, operands, gates, transposed } = json;
+        RecurrentGemm { operands: operand.into_iter().chain(operands).collect(), gates, transposed }
+    }
+}
+
+impl From<RecurrentGemm> for GemmJson {
+    fn from(gemm: RecurrentGemm) -> GemmJson {
+        let RecurrentGemm { mut operands, gates, transposed } = gemm;
+        let operand = if operands.len() == 1 { operands.pop() } else { None };
+        GemmJson { operand, operands, gates, transposed }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,15 +122,15 @@ pub(super) fn read(fields: &mut Fields) -> Result<Recurrence> {
         layout: fields.choice_or("layout", &layouts, RowLayout::SequenceMajor)?,
         batch: fields.number("batch")?,
         hidden_size: fields.number("hidden_size")?,
-        apart: match fields.value("apart") {
-            None | Some(Value::Bool(false)) => false,
-            Some(Value::Bool(true)) => true,
-            Some(other) => {
-                return fields.fail(format_args!("key `apart` is {other}, expected true or false"));
-            }
-        },
+        apart: fields.optional("apart", "true or false", Value::as_bool)?.unwrap_or(false),
         fill,
         with,
+        saved: match fields.value("saves").map(serde_json::from_value) {
+            None => Vec::new(),
+            Some(Ok(names)) => names,
+            Some(Err(error)) => return fields.fail(format_args!("key `saves`: {error}")),
+        },
+        backward: fields.optional("backward", "true or false", Value::as_bool)?.unwrap_or(false),
     })
 }
 
@@ -126,10 +146,7 @@ impl Cell {
 fn read_cell(json: CellJson, dtype: DType) -> Result<Cell> {
     let context = |error: Error| error.context(format_args!("cell {}", json.name));
     let stage = |stage: &StageJson| {
-        let gemm = stage.gemm.as_ref().map(|GemmJson { operand, gates }| RecurrentGemm {
-            operand: operand.clone(),
-            gates: gates.clone(),
-        });
+        let gemm = stage.gemm.clone().map(RecurrentGemm::from);
         let statistics =
             |StatisticsJson { name, of, epsilon }: &StatisticsJson| LayerNormStatistics {
                 name: name.clone(),
@@ -162,15 +179,18 @@ pub(super) fn write(op: &Recurrence) -> Vec<(&'static str, Value)> {
     if op.fill != Real::new(0.0) {
         keys.push(("fill", json!(JsonReal(op.fill.get()))));
     }
+    if !op.saved.is_empty() {
+        keys.push(("saves", json!(op.saved)));
+    }
+    if op.backward {
+        keys.push(("backward", json!(true)));
+    }
     keys
 }
 
 fn write_cell(cell: &Cell) -> CellJson {
     let stage = |Stage { gemm, statistics, program }: &Stage| StageJson {
-        gemm: gemm.as_ref().map(|RecurrentGemm { operand, gates }| GemmJson {
-            operand: operand.clone(),
-            gates: gates.clone(),
-        }),
+        gemm: gemm.clone().map(GemmJson::from),
         statistics: statistics
             .iter()
             .map(|LayerNormStatistics { name, of, epsilon }| StatisticsJson {

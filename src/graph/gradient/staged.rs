@@ -1,0 +1,97 @@
+//! A backward graph in two, of which the second runs later or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::Result;
+use crate::expr::Mode;
+use crate::graph::gradient::saved::Vjp;
+use crate::graph::operation::{Op, Operation};
+use crate::graph::{OperationGraph, find::find};
+use crate::tensor::TensorDesc;
+
+/// A backward graph in two. Tensors of both with one uid are one tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Staged {
+    /// Computes some of the gradients.
+    pub first: OperationGraph,
+    /// Computes the others, if there are any.
+    pub second: Option<OperationGraph>,
+    /// What the first keeps for the second alone, by uid.
+    pub kept: Vec<i64>,
+}
+
+/// Whether an operation costs as little as reading what it reads.
+fn is_repeated(operation: &Operation) -> bool {
+    let copies = |op: &Op| matches!(op, Op::Pointwise(op) if op.mode == Mode::Identity);
+    operation.op.moves() || copies(&operation.op)
+}
+
+impl Vjp {
+    /// The backward graph in two: one of the gradients `first`, by uid, with all that they come of,
+    /// and one of the rest. What the first computes and the second reads is kept in memory; casts
+    /// and views are made again.
+    ///
+    /// # Errors
+    /// As [`OperationGraph::new`].
+    pub fn staged(&self, first: &[i64]) -> Result<Staged> {
+        let operations = self.backward.operations();
+        let mut wanted: BTreeSet<i64> = first.iter().copied().collect();
+        let mut is_first = vec![false; operations.len()];
+        for (at, operation) in operations.iter().enumerate().rev() {
+            if operation.outputs.iter().any(|uid| wanted.contains(uid)) {
+                is_first[at] = true;
+                wanted.extend(&operation.inputs);
+            }
+        }
+        let writers: BTreeMap<i64, usize> = operations
+            .iter()
+            .enumerate()
+            .flat_map(|(at, operation)| operation.outputs.iter().map(move |uid| (*uid, at)))
+            .collect();
+        let mut repeated = BTreeSet::new();
+        let mut kept = BTreeSet::new();
+        let rest = operations.iter().zip(&is_first).filter(|(_, first)| !**first);
+        let mut open: Vec<i64> = rest.flat_map(|(of, _)| of.inputs.clone()).collect();
+        while let Some(uid) = open.pop() {
+            let Some(at) = writers.get(&uid).copied().filter(|at| is_first[*at]) else { continue };
+            if !find(self.backward.tensors(), uid).is_some_and(|tensor| tensor.is_virtual) {
+                continue;
+            }
+            if !is_repeated(&operations[at]) {
+                kept.insert(uid);
+            } else if repeated.insert(at) {
+                open.extend(&operations[at].inputs);
+            }
+        }
+        let graph = |own: Vec<Operation>| {
+            let touched: BTreeSet<i64> =
+                own.iter().flat_map(|of| of.inputs.iter().chain(&of.outputs).copied()).collect();
+            let tensor = |uid: &i64| {
+                let tensor = find(self.backward.tensors(), *uid);
+                let tensor = tensor.expect("operations of the graph name its tensors").clone();
+                match kept.contains(uid) {
+                    true => {
+                        let name = format!("kept{uid}");
+                        TensorDesc { is_virtual: false, name, ..tensor }
+                    }
+                    false => tensor,
+                }
+            };
+            OperationGraph::new(touched.iter().map(tensor).collect(), own)
+        };
+        let pick = |second: bool| {
+            let all = operations.iter().enumerate();
+            let own = all.filter(|(at, _)| match second {
+                false => is_first[*at],
+                true => !is_first[*at] || repeated.contains(at),
+            });
+            own.map(|(_, operation)| operation.clone()).collect::<Vec<Operation>>()
+        };
+        let later = is_first.iter().any(|first| !first);
+        Ok(Staged {
+            first: graph(pick(false))?,
+            second: later.then(|| graph(pick(true))).transpose()?,
+            kept: kept.into_iter().collect(),
+        })
+    }
+}
