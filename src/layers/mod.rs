@@ -9,10 +9,13 @@
 
 mod attention_forward;
 mod rnn;
+mod rnn_backward;
 mod rnn_forward;
 mod rnn_pack;
+mod rnn_sum;
 
 pub use attention_forward::{AttentionForward, MultiHeadAttention};
 pub use rnn::PersistentRnn;
+pub use rnn_backward::{RnnBackwardData, RnnBackwardWeights, WeightGradientMode};
 pub use rnn_forward::{ForwardMode, RnnForward, TempSpace};
 pub use rnn_pack::RnnPack;

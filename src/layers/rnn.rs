@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::device::{Buffer, Stream};
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
+use crate::layers::rnn_sum::{SCRATCH_ALIGNMENT, Sum};
 use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 
@@ -46,36 +47,75 @@ pub struct PersistentRnn {
     batch: i64,
     /// Whether the cell has states besides `h`.
     has_others: bool,
-    /// Plans by number of vectors and by optional tensors, all states included.
-    plans: HashMap<(i64, Optional), Built>,
-    /// The configurations of the first plan with these optional tensors, which later plans reuse.
-    settings: HashMap<Optional, Vec<EngineConfig>>,
+    /// Plans by pass, number of vectors and optional tensors, all states included.
+    plans: HashMap<(Pass, i64, Optional), Built>,
+    /// The configurations of the first plan of a pass with these optional tensors, which later
+    /// plans reuse.
+    settings: HashMap<(Pass, Optional), Vec<Vec<EngineConfig>>>,
     stand_ins: Arc<StandIns>,
+    /// What the reserve spaces of this network hold, by address.
+    pub(super) reserves: Arc<Mutex<HashMap<u64, Reserved>>>,
+}
+
+/// A pass through a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Pass {
+    Forward,
+    BackwardData,
+    BackwardWeights,
+}
+
+/// What a reserve space holds: the passes so far, of which problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reserved {
+    pub(super) last: Pass,
+    pub(super) rows: i64,
+    pub(super) with: Optional,
+}
+
+impl Pass {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Pass::Forward => "rnn forward",
+            Pass::BackwardData => "rnn backward data",
+            Pass::BackwardWeights => "rnn backward weights",
+        }
+    }
 }
 
 /// Memory that replaces states that a call lacks, as large as the states of all layers.
 struct StandIns {
-    /// Initial states that a call does not provide.
+    /// Initial states, and gradients of final ones, that a call does not provide.
     zeros: Buffer,
-    /// Final states that a call does not request: `h`, and the others.
+    /// Final states, and gradients of initial ones, that a call does not request: `h`, and the
+    /// others.
     unread: [Buffer; 2],
 }
 
 /// A plan and the locations of its tensors.
 #[derive(Clone)]
-struct Built {
+struct Planned {
     plan: ExecutionPlan,
     /// Its addresses are set at every call; entries are in the order of `views`.
     pack: VariantPack,
     views: Vec<View>,
+}
+
+/// The plans of a pass.
+#[derive(Clone)]
+struct Built {
+    plans: Vec<Planned>,
     /// The caller's tensors and their sizes in bytes.
     roles: Vec<(Role, u64)>,
     reserve_bytes: u64,
+    /// Of the weights' pass, what adds its results to the gradients in memory.
+    sums: Vec<Sum>,
 }
 
 /// The location of a graph tensor.
 #[derive(Clone, Copy)]
 struct View {
+    uid: i64,
     role: Role,
     offset_bytes: u64,
     bytes: u64,
@@ -109,8 +149,9 @@ impl Kiln {
             plans: HashMap::new(),
             settings: HashMap::new(),
             stand_ins: Arc::new(stand_ins),
+            reserves: Arc::default(),
         };
-        built.find(mini_batch, with)?;
+        built.find(Pass::Forward, mini_batch, with)?;
         Ok(built)
     }
 }
@@ -135,8 +176,8 @@ impl PersistentRnn {
     /// not one of the network's; as [`ExecutionPlan::execute`]; for a new plan, as [`Rnn::network`]
     /// and [`Kiln::plan`].
     pub fn forward(&mut self, stream: &Stream, steps: i64, pack: &RnnPack) -> Result<()> {
-        let rows = self.rows(steps)?;
-        self.launch(stream, rows, pack)
+        let rows = self.rows(Pass::Forward, steps)?;
+        self.launch(Pass::Forward, stream, rows, pack)
     }
 
     /// As [`PersistentRnn::forward`], for a packed network with `rows` vectors.
@@ -144,8 +185,8 @@ impl PersistentRnn {
     /// # Errors
     /// As [`PersistentRnn::forward`]; `BadParam` for a network that is not packed.
     pub fn forward_packed(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
-        self.expect_packed()?;
-        self.launch(stream, rows, pack)
+        self.expect_packed(Pass::Forward)?;
+        self.launch(Pass::Forward, stream, rows, pack)
     }
 
     /// The plan of a forward pass over `steps` time steps with these optional tensors, which is
@@ -154,8 +195,8 @@ impl PersistentRnn {
     /// # Errors
     /// As [`PersistentRnn::forward`].
     pub fn prepare(&mut self, steps: i64, with: Optional) -> Result<&ExecutionPlan> {
-        let rows = self.rows(steps)?;
-        Ok(&self.find(rows, with)?.plan)
+        let rows = self.rows(Pass::Forward, steps)?;
+        Ok(&self.find(Pass::Forward, rows, with)?.plans[0].plan)
     }
 
     /// As [`PersistentRnn::prepare`], for a packed network with `rows` vectors.
@@ -163,95 +204,208 @@ impl PersistentRnn {
     /// # Errors
     /// As [`PersistentRnn::forward_packed`].
     pub fn prepare_packed(&mut self, rows: i64, with: Optional) -> Result<&ExecutionPlan> {
-        self.expect_packed()?;
-        Ok(&self.find(rows, with)?.plan)
+        self.expect_packed(Pass::Forward)?;
+        Ok(&self.find(Pass::Forward, rows, with)?.plans[0].plan)
     }
 
     /// Sizes in bytes of the workspace and the reserve space for this number of vectors
     /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29). Nothing is compiled: without a plan, the
     /// workspace is an upper bound over the configurations that planning may fall back to.
     pub(super) fn temp_space(&self, rows: i64, with: Optional) -> Result<(u64, u64)> {
+        let mut bytes = 0;
+        let mut reserve = 0;
         let with = with_all_states(self.has_others, with);
-        if let Some(built) = self.plans.get(&(rows, with)) {
-            return Ok((built.plan.workspace_bytes(), built.reserve_bytes));
+        let passes: &[Pass] = match with.reserve {
+            true => &[Pass::Forward, Pass::BackwardData, Pass::BackwardWeights],
+            false => &[Pass::Forward],
+        };
+        for pass in passes {
+            if let Some(built) = self.plans.get(&(*pass, rows, with)) {
+                bytes = bytes.max(built.workspace_bytes());
+                reserve = built.reserve_bytes;
+                continue;
+            }
+            let networks = networks(&self.rnn, Extent { batch: self.batch, rows }, *pass, with)?;
+            let settings = self.settings.get(&(*pass, with));
+            for (at, network) in networks.iter().enumerate() {
+                let settings = settings.map(|settings| settings[at].as_slice());
+                let mut own = self.kiln.workspace_bytes_max(&network.graph, settings)?;
+                if *pass == Pass::BackwardWeights {
+                    let results = network.bytes(Role::WeightGradients);
+                    own = own.next_multiple_of(SCRATCH_ALIGNMENT) + results;
+                }
+                bytes = bytes.max(own);
+                reserve = network.bytes(Role::Reserve);
+            }
         }
-        let network = self.rnn.network(Extent { batch: self.batch, rows }, with)?;
-        let settings = self.settings.get(&with).map(Vec::as_slice);
-        let bytes = self.kiln.workspace_bytes_max(&network.graph, settings)?;
-        Ok((bytes, network.bytes(Role::Reserve)))
+        Ok((bytes, reserve))
     }
 
-    fn expect_packed(&self) -> Result<()> {
+    pub(super) fn expect_packed(&self, pass: Pass) -> Result<()> {
         let layout = self.rnn.layout;
         match layout == RowLayout::Packed {
             true => Ok(()),
             false => Err(Error::bad_param(format!(
-                "rnn forward: packed vectors of a network of layout {}",
+                "{}: packed vectors of a network of layout {}",
+                pass.name(),
                 layout.name()
             ))),
         }
     }
 
-    fn rows(&self, steps: i64) -> Result<i64> {
+    pub(super) fn rows(&self, pass: Pass, steps: i64) -> Result<i64> {
         let packed = self.rnn.layout == RowLayout::Packed;
+        let name = pass.name();
         match steps.checked_mul(self.batch).filter(|_| !packed) {
             Some(rows) => Ok(rows),
-            None if packed => Err(Error::bad_param(
-                "rnn forward: a packed network is asked for a number of vectors, not of steps",
-            )),
-            None => Err(Error::bad_param(format!(
-                "rnn forward: {steps} steps of {} sequences",
-                self.batch
+            None if packed => Err(Error::bad_param(format!(
+                "{name}: a packed network is asked for a number of vectors, not of steps"
             ))),
+            None => {
+                Err(Error::bad_param(format!("{name}: {steps} steps of {} sequences", self.batch)))
+            }
         }
     }
 
-    /// The plan for a number of vectors, which is built if necessary.
-    fn find(&mut self, rows: i64, with: Optional) -> Result<&mut Built> {
+    /// The plan of a pass for a number of vectors, which is built if necessary.
+    fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Built> {
         let PersistentRnn { kiln, rnn, batch, has_others, plans, settings, .. } = self;
         let with = with_all_states(*has_others, with);
-        let place = match plans.entry((rows, with)) {
+        let place = match plans.entry((pass, rows, with)) {
             Entry::Occupied(found) => return Ok(found.into_mut()),
             Entry::Vacant(place) => place,
         };
-        let network = rnn.network(Extent { batch: *batch, rows }, with)?;
-        let plan = match settings.get(&with) {
-            Some(settings) => kiln.plan_reusing(&network.graph, settings)?,
-            None => kiln.plan(&network.graph)?,
-        };
-        settings
-            .entry(with)
-            .or_insert_with(|| plan.parts().iter().map(|part| part.config.clone()).collect());
-        Ok(place.insert(Built::new(&network, plan)?))
-    }
-
-    /// Completes a pack with memory for all states that it lacks.
-    fn with_states(&self, pack: &RnnSlots) -> RnnSlots {
-        let all = with_all_states(self.has_others, pack.optional());
-        let StandIns { zeros, unread: [h_unread, others_unread] } = &*self.stand_ins;
-        let states = [
-            (Role::HInitial, zeros),
-            (Role::StatesInitial, zeros),
-            (Role::HFinal, h_unread),
-            (Role::StatesFinal, others_unread),
-        ];
-        let missing = |(role, _): &(Role, &Buffer)| all.has(*role) && pack.slot(*role).is_none();
-        states.into_iter().filter(missing).fold(*pack, |pack, (role, own)| pack.with(role, own))
-    }
-
-    pub(super) fn launch(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
-        let pack = &self.with_states(&pack.slots);
-        let built = self.find(rows, pack.optional())?;
-        built.check(pack)?;
-        for (view, (_, slot)) in built.views.iter().zip(&mut built.pack.entries) {
-            if let Some(Slot::Memory { address, owner, .. }) = pack.slot(view.role) {
-                let address = address + view.offset_bytes;
-                *slot = Slot::Memory { address, bytes: view.bytes, owner };
+        let networks = networks(rnn, Extent { batch: *batch, rows }, pass, with)?;
+        let known = settings.get(&(pass, with));
+        let mut plans = Vec::new();
+        for (at, network) in networks.iter().enumerate() {
+            plans.push(match known {
+                Some(settings) => kiln.plan_reusing(&network.graph, &settings[at])?,
+                None => kiln.plan(&network.graph)?,
+            });
+        }
+        if known.is_none() {
+            let own = |plan: &ExecutionPlan| {
+                plan.parts().iter().map(|part| part.config.clone()).collect()
+            };
+            settings.insert((pass, with), plans.iter().map(own).collect());
+        }
+        let mut built = Built::new(&networks, plans)?;
+        if pass == Pass::BackwardWeights {
+            for (network, planned) in networks.iter().zip(&built.plans) {
+                let results = planned.views.iter();
+                for view in results.filter(|view| view.role == Role::WeightGradients) {
+                    let tensor = network.graph.tensor(view.uid)?;
+                    built.sums.push(Sum::new(kiln, tensor, view.offset_bytes)?);
+                }
             }
         }
-        built.pack.workspace = pack.workspace;
-        built.plan.execute(stream, &built.pack)
+        Ok(place.insert(built))
     }
+
+    /// Completes a pack with memory for all states that a pass needs and it lacks.
+    fn with_states(&self, pass: Pass, pack: &RnnSlots) -> RnnSlots {
+        let StandIns { zeros, unread: [h_unread, others_unread] } = &*self.stand_ins;
+        let initial = [(Role::HInitial, zeros), (Role::StatesInitial, zeros)];
+        let others = match pass {
+            Pass::BackwardWeights => Vec::new(),
+            Pass::Forward => {
+                vec![(Role::HFinal, h_unread), (Role::StatesFinal, others_unread)]
+            }
+            Pass::BackwardData => vec![
+                (Role::HFinalGradient, zeros),
+                (Role::StatesFinalGradient, zeros),
+                (Role::HInitialGradient, h_unread),
+                (Role::StatesInitialGradient, others_unread),
+            ],
+        };
+        let of_others =
+            |role: Role| matches!(role.of_gradient(), Role::StatesInitial | Role::StatesFinal);
+        let missing = |(role, _): &(Role, &Buffer)| {
+            (self.has_others || !of_others(*role)) && pack.slot(*role).is_none()
+        };
+        let states = initial.into_iter().chain(others).filter(missing);
+        states.fold(*pack, |pack, (role, own)| pack.with(role, own))
+    }
+
+    pub(super) fn launch(
+        &mut self,
+        pass: Pass,
+        stream: &Stream,
+        rows: i64,
+        pack: &RnnPack,
+    ) -> Result<()> {
+        let with = pack.optional();
+        self.run(pass, stream, (rows, with), pack)?;
+        if let (true, Some(Slot::Memory { address, .. })) =
+            (with.reserve, pack.slots.slot(Role::Reserve))
+        {
+            let reserved = Reserved { last: pass, rows, with };
+            self.reserves.lock().expect("no holder panics").insert(address, reserved);
+        }
+        Ok(())
+    }
+
+    /// Launches a pass over so many vectors, with the optional tensors of the forward pass.
+    pub(super) fn run(
+        &mut self,
+        pass: Pass,
+        stream: &Stream,
+        (rows, with): (i64, Optional),
+        pack: &RnnPack,
+    ) -> Result<()> {
+        let pack = &self.with_states(pass, &pack.slots);
+        let built = self.find(pass, rows, with)?;
+        built.check(pass, pack)?;
+        let needed = built.workspace_bytes();
+        let scratch = match (built.sums.is_empty(), pack.workspace) {
+            (true, _) => None,
+            (false, Some(Slot::Memory { address, bytes, owner })) if bytes >= needed => {
+                let before = built.plans_bytes().next_multiple_of(SCRATCH_ALIGNMENT);
+                Some((address + before, owner))
+            }
+            (false, other) => {
+                let given = match other {
+                    Some(Slot::Memory { bytes, .. }) => bytes,
+                    _ => 0,
+                };
+                let name = pass.name();
+                return Err(Error::bad_param(format!(
+                    "{name}: the workspace has {given} bytes, the network needs {needed}"
+                )));
+            }
+        };
+        for Planned { plan, pack: own, views } in &mut built.plans {
+            for (view, (_, slot)) in views.iter().zip(&mut own.entries) {
+                if let Some(Slot::Memory { address, owner, .. }) = pack.slot(view.role) {
+                    let (address, owner) = match scratch {
+                        Some(scratch) if view.role == Role::WeightGradients => scratch,
+                        _ => (address, owner),
+                    };
+                    let address = address + view.offset_bytes;
+                    *slot = Slot::Memory { address, bytes: view.bytes, owner };
+                }
+            }
+            own.workspace = pack.workspace;
+            plan.execute(stream, own)?;
+        }
+        let gradients = pack.slot(Role::WeightGradients);
+        if let (Some(scratch), Some(Slot::Memory { address, owner, .. })) = (scratch, gradients) {
+            for sum in &mut built.sums {
+                sum.execute(stream, scratch, (address, owner))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The networks of a pass.
+fn networks(rnn: &Rnn, extent: Extent, pass: Pass, with: Optional) -> Result<Vec<Network>> {
+    Ok(match pass {
+        Pass::Forward => vec![rnn.network(extent, with)?],
+        Pass::BackwardData => vec![rnn.training(extent, with)?.data],
+        Pass::BackwardWeights => rnn.training(extent, with)?.weights,
+    })
 }
 
 /// Adds all states of the network to the optional tensors: kernels with all states also serve calls
@@ -266,8 +420,8 @@ fn with_all_states(has_others: bool, with: Optional) -> Optional {
     }
 }
 
-impl Built {
-    fn new(network: &Network, plan: ExecutionPlan) -> Result<Built> {
+impl Planned {
+    fn new(network: &Network, plan: ExecutionPlan) -> Result<Planned> {
         let (mut pack, mut views) = (VariantPack::new(), Vec::new());
         for uid in plan.tensors() {
             let place = network.places.iter().find(|place| place.uid == uid);
@@ -276,16 +430,48 @@ impl Built {
             let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
             let bytes = tensor.span_bytes()?;
             pack.place(uid, DeviceMemory { address: 0, bytes });
-            views.push(View { role: place.role, offset_bytes, bytes });
+            views.push(View { uid, role: place.role, offset_bytes, bytes });
         }
-        let roles = network.roles().map(|role| (role, network.bytes(role))).collect();
-        let reserve_bytes = network.bytes(Role::Reserve);
-        Ok(Built { plan, pack, views, roles, reserve_bytes })
+        Ok(Planned { plan, pack, views })
+    }
+}
+
+impl Built {
+    fn new(networks: &[Network], plans: Vec<ExecutionPlan>) -> Result<Built> {
+        let mut roles: Vec<(Role, u64)> = Vec::new();
+        for network in networks {
+            let own = network.roles().map(|role| (role, network.bytes(role)));
+            let new = own.filter(|(role, _)| roles.iter().all(|(known, _)| known != role));
+            let new: Vec<(Role, u64)> = new.collect();
+            roles.extend(new);
+        }
+        let reserve_bytes = networks.first().map_or(0, |network| network.bytes(Role::Reserve));
+        let planned = networks.iter().zip(plans).map(|(network, plan)| Planned::new(network, plan));
+        let plans = planned.collect::<Result<_>>()?;
+        Ok(Built { plans, roles, reserve_bytes, sums: Vec::new() })
+    }
+
+    /// Bytes of the workspace: that of the plan, and behind it the results that are added to what
+    /// is in memory.
+    fn workspace_bytes(&self) -> u64 {
+        let own = self.plans_bytes();
+        match self.sums.is_empty() {
+            true => own,
+            false => own.next_multiple_of(SCRATCH_ALIGNMENT) + self.bytes_of(Role::WeightGradients),
+        }
+    }
+
+    fn plans_bytes(&self) -> u64 {
+        self.plans.iter().map(|of| of.plan.workspace_bytes()).max().unwrap_or(0)
+    }
+
+    fn bytes_of(&self, role: Role) -> u64 {
+        self.roles.iter().find(|(known, _)| *known == role).map_or(0, |(_, bytes)| *bytes)
     }
 
     /// Checks that a pack has the network's tensors, all of sufficient size, and no others.
-    fn check(&self, pack: &RnnSlots) -> Result<()> {
-        let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
+    fn check(&self, pass: Pass, pack: &RnnSlots) -> Result<()> {
+        let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
         for role in Role::ALL {
             let needed = self.roles.iter().find(|(known, _)| *known == role);
             match (pack.slot(role), needed) {
@@ -294,7 +480,9 @@ impl Built {
                     return bad(format!("`{name}` has {bytes} bytes, the network needs {needed}"));
                 }
                 (None, Some(_)) => return bad(format!("`{}` is missing", role.name())),
-                (Some(_), None) => return bad(format!("the network has no `{}`", role.name())),
+                (Some(_), None) if pass == Pass::Forward => {
+                    return bad(format!("the network has no `{}`", role.name()));
+                }
                 _ => {}
             }
         }

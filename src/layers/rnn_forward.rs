@@ -5,7 +5,7 @@ use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::RowLayout;
-use crate::layers::rnn::PersistentRnn;
+use crate::layers::rnn::{Pass, PersistentRnn};
 use crate::layers::rnn_pack::RnnPack;
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
 
@@ -91,6 +91,25 @@ impl PersistentRnn {
         Ok(TempSpace { workspace_bytes, reserve_bytes })
     }
 
+    /// Checks that descriptors are of this network and batch size; returns the number of vectors.
+    pub(super) fn expect(
+        &self,
+        pass: Pass,
+        descriptor: &RnnDescriptor,
+        (x, y): (&RnnDataDescriptor, &RnnDataDescriptor),
+    ) -> Result<i64> {
+        let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
+        if descriptor.network(x, y)? != *self.rnn() {
+            return bad("the descriptors are not those that the network was built from".to_owned());
+        }
+        let extent = x.extent();
+        if extent.batch != self.mini_batch() {
+            let (is, wanted) = (extent.batch, self.mini_batch());
+            return bad(format!("{is} sequences, the network was built for {wanted}"));
+        }
+        Ok(extent.rows)
+    }
+
     /// Launches a forward pass on a stream (`mcdnnRNNForward`).
     ///
     /// # Errors
@@ -99,15 +118,8 @@ impl PersistentRnn {
     /// small; `NotSupported` for dropout in training.
     pub fn rnn_forward(&mut self, stream: &Stream, call: &RnnForward<'_>) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
-        let rnn = call.descriptor.network(call.x_desc, call.y_desc)?;
-        if rnn != *self.rnn() {
-            return bad("the descriptors are not those that the network was built from".to_owned());
-        }
-        let extent = call.x_desc.extent();
-        if extent.batch != self.mini_batch() {
-            let (is, wanted) = (extent.batch, self.mini_batch());
-            return bad(format!("{is} sequences, the network was built for {wanted}"));
-        }
+        self.expect(Pass::Forward, call.descriptor, (call.x_desc, call.y_desc))?;
+        let (rnn, extent) = (self.rnn(), call.x_desc.extent());
         let count = rnn.layers * rnn.directions();
         let lstm = call.descriptor.get().cell_mode.has_cell_state();
         let [cx, cy] = [call.cx, call.cy].map(|state| state.filter(|_| lstm));
@@ -127,8 +139,7 @@ impl PersistentRnn {
             let text = format!("rnn forward: dropout {dropout} between layers in training");
             return Err(Error::not_supported(text));
         }
-        let keeps = training && (rnn.layers > 1 || lstm);
-        if keeps && call.reserve.is_none() {
+        if training && call.reserve.is_none() {
             return bad("training needs a reserve space, there is none".to_owned());
         }
         let mut pack = RnnPack::new()
@@ -141,7 +152,7 @@ impl PersistentRnn {
             (Role::HFinal, call.hy),
             (Role::StatesInitial, cx),
             (Role::StatesFinal, cy),
-            (Role::Reserve, call.reserve.filter(|_| keeps)),
+            (Role::Reserve, call.reserve.filter(|_| training)),
         ];
         for (role, buffer) in optional {
             if let Some(buffer) = buffer {
@@ -151,11 +162,11 @@ impl PersistentRnn {
         if let Some(workspace) = call.workspace {
             pack = pack.with_workspace(workspace);
         }
-        self.launch(stream, extent.rows, &pack)
+        self.launch(Pass::Forward, stream, extent.rows, &pack)
     }
 }
 
 /// Whether the lengths of sequences do not follow from the number of vectors.
-fn needs_lengths(x: &RnnDataDescriptor) -> bool {
+pub(super) fn needs_lengths(x: &RnnDataDescriptor) -> bool {
     x.is_ragged() || x.get().layout == RowLayout::Packed
 }

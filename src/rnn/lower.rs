@@ -52,8 +52,8 @@ pub struct Network {
     pub extent: Extent,
     /// Layout of the weights.
     pub space: WeightSpace,
-    /// Elements of [`Role::Reserve`].
-    pub reserve_elements: i64,
+    /// Bytes of [`Role::Reserve`].
+    pub reserve_bytes: u64,
 }
 
 impl Rnn {
@@ -61,8 +61,17 @@ impl Rnn {
     ///
     /// # Errors
     /// As [`Rnn::validate`] and [`OperationGraph::new`]: `BadParam` for an invalid extent, a packed
-    /// layout without lengths, or other states of a cell that has only `h`.
+    /// layout without lengths, or other states of a cell that has only `h`. With a reserve space,
+    /// as [`Rnn::training`].
     pub fn network(&self, extent: Extent, with: Optional) -> Result<Network> {
+        match with.reserve {
+            true => Ok(self.training(extent, with)?.forward),
+            false => self.lowered(extent, with),
+        }
+    }
+
+    /// The network of inference.
+    pub(super) fn lowered(&self, extent: Extent, with: Optional) -> Result<Network> {
         let space = WeightSpace::new(self)?;
         let Extent { batch, rows } = extent;
         if batch < 1 || rows < 0 {
@@ -72,19 +81,8 @@ impl Rnn {
         let cell = self.build_cell();
         self.check_extent(&cell, extent)?;
         let graph = OperationGraph::builder();
-        let (places, reserve) = (Vec::new(), 0);
-        Lowering {
-            rnn: self,
-            space,
-            cell,
-            extent,
-            with,
-            graph,
-            places,
-            reserve,
-            shared: Vec::new(),
-        }
-        .network()
+        let (places, shared) = (Vec::new(), Vec::new());
+        Lowering { rnn: self, space, cell, extent, with, graph, places, shared }.network()
     }
 }
 
@@ -112,8 +110,6 @@ struct Lowering<'a> {
     with: Optional,
     graph: GraphBuilder,
     places: Vec<Place>,
-    /// Elements of the reserve space allocated so far.
-    reserve: i64,
     /// Tensors shared by all layers, by slot.
     shared: Vec<(&'static str, i64)>,
 }
@@ -140,7 +136,7 @@ impl Lowering<'_> {
             rnn: rnn.clone(),
             extent: self.extent,
             space: self.space,
-            reserve_elements: self.reserve,
+            reserve_bytes: 0,
         })
     }
 
@@ -161,7 +157,6 @@ impl Lowering<'_> {
             false => rnn.stacking == Stacking::Separate && rnn.directions() > 1,
         };
         let with = self.with;
-        let keeps = with.reserve && self.cell.states.len() > 1;
         let op = Recurrence {
             math: rnn.math(),
             direction: rnn.direction,
@@ -177,7 +172,7 @@ impl Lowering<'_> {
                 reset: with.reset,
                 h_final: with.h_final,
                 states_final: with.states_final,
-                history: with.history || keeps,
+                history: with.history,
             },
             ..Recurrence::new(self.cell.clone(), self.extent.batch, rnn.hidden_size)
         };
@@ -222,14 +217,9 @@ impl Lowering<'_> {
             "states_final" => self.state(Role::StatesFinal, layer),
             "history" => {
                 let dims = [rnn.directions(), rows, self.others()];
+                let offset = layer * dims.iter().product::<i64>();
                 let name = format!("history_l{layer}");
-                match self.with.history {
-                    false => self.reserved(&name, &dims),
-                    true => {
-                        let offset = layer * dims.iter().product::<i64>();
-                        self.packed(Role::History, &name, offset, &dims, rnn.dtype)
-                    }
-                }
+                self.packed(Role::History, &name, offset, &dims, rnn.dtype)
             }
             _ => {
                 let dims = match apart {
@@ -240,11 +230,7 @@ impl Lowering<'_> {
                     return self.packed(Role::Output, "output", 0, &dims, rnn.dtype);
                 }
                 let name = format!("output_l{layer}");
-                if self.with.reserve {
-                    return self.reserved(&name, &dims);
-                }
-                let uid = self.fresh();
-                let tensor = TensorDesc::packed(uid, name, &dims, rnn.dtype);
+                let tensor = TensorDesc::packed(self.fresh(), name, &dims, rnn.dtype);
                 self.graph.tensor(TensorDesc { is_virtual: true, ..tensor })
             }
         }
@@ -296,13 +282,6 @@ impl Lowering<'_> {
         self.place(Role::Weights, block.offset, tensor)
     }
 
-    fn reserved(&mut self, name: &str, dims: &[i64]) -> i64 {
-        let step = ALIGNMENT / self.rnn.dtype.bytes() as i64;
-        let offset = self.reserve;
-        self.reserve = (offset + dims.iter().product::<i64>() + step - 1) / step * step;
-        self.packed(Role::Reserve, name, offset, dims, self.rnn.dtype)
-    }
-
     fn packed(&mut self, role: Role, name: &str, offset: i64, dims: &[i64], dtype: DType) -> i64 {
         let tensor = TensorDesc::packed(self.fresh(), name, dims, dtype);
         self.place(role, offset, tensor)
@@ -336,7 +315,7 @@ impl Network {
         };
         let pseudo_layers = rnn.layers * rnn.directions();
         let others = (cell.states.len() as i64 - 1) * rnn.hidden_size;
-        let dims = match role {
+        let dims = match role.of_gradient() {
             Role::Input => vectors(rnn.input_size),
             Role::Weights => vec![self.space.elements()],
             Role::HInitial | Role::HFinal => vec![pseudo_layers, batch, rnn.state_size()],
@@ -351,11 +330,13 @@ impl Network {
             Role::UnitInputs => vectors(cell.unit_inputs.len() as i64 * rnn.hidden_size),
             Role::Output => vectors(rnn.output_size()),
             Role::History => [vec![pseudo_layers], vectors(others)].concat(),
-            Role::Reserve => vec![self.reserve_elements],
+            // Bytes: its tensors have types of their own.
+            _ => vec![self.reserve_bytes as i64],
         };
         let dtype = match role {
             Role::Lengths => DType::I32,
             Role::Reset => DType::Bool,
+            Role::Reserve => DType::U8,
             _ => rnn.dtype,
         };
         (dtype, dims)

@@ -18,6 +18,7 @@ mod network;
 mod parameters;
 mod random;
 mod role;
+mod training;
 mod weights;
 
 pub use cells::{CellClip, CellKind, CellOptions, ClipPoint};
@@ -28,4 +29,5 @@ pub use mode::{BiasMode, InputMode, Join, Stacking};
 pub use network::{Rnn, RnnCell};
 pub use parameters::{HostTensor, OneDnnWeights};
 pub use role::{Optional, Role};
+pub use training::Training;
 pub use weights::{Block, WeightKind, WeightParams, WeightSlice, WeightSpace};

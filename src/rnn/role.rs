@@ -19,6 +19,12 @@ pub enum Role {
     RowInputs,
     /// Unit inputs of the cell.
     UnitInputs,
+    /// `dy`: the gradient of `y`.
+    OutputGradient,
+    /// `dhy`: the gradient of `h` after the last step.
+    HFinalGradient,
+    /// `dcy`: the gradient of the other states after the last step.
+    StatesFinalGradient,
     /// `y`: the output vectors of all steps.
     Output,
     /// `hy`: `h` after the last step.
@@ -27,13 +33,26 @@ pub enum Role {
     StatesFinal,
     /// The other states after every step.
     History,
-    /// Reserve space of training: outputs of all layers but the last, and states.
+    /// Reserve space of training: what a forward pass keeps for the gradients, and the gradients of
+    /// the data for those of the weights.
     Reserve,
+    /// `dx`: the gradient of the input vectors.
+    InputGradient,
+    /// `dhx`: the gradient of the initial `h`.
+    HInitialGradient,
+    /// `dcx`: the gradient of the other initial states.
+    StatesInitialGradient,
+    /// The gradient of the row inputs.
+    RowInputsGradient,
+    /// The gradient of the unit inputs.
+    UnitInputsGradient,
+    /// The weight space of gradients, to which those of a pass are added.
+    WeightGradients,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 13] = [
+    pub const ALL: [Role; 22] = [
         Role::Input,
         Role::Weights,
         Role::HInitial,
@@ -42,11 +61,20 @@ impl Role {
         Role::Reset,
         Role::RowInputs,
         Role::UnitInputs,
+        Role::OutputGradient,
+        Role::HFinalGradient,
+        Role::StatesFinalGradient,
         Role::Output,
         Role::HFinal,
         Role::StatesFinal,
         Role::History,
         Role::Reserve,
+        Role::InputGradient,
+        Role::HInitialGradient,
+        Role::StatesInitialGradient,
+        Role::RowInputsGradient,
+        Role::UnitInputsGradient,
+        Role::WeightGradients,
     ];
 
     /// Name in problem and tensor files; torch's where it has one.
@@ -65,10 +93,40 @@ impl Role {
             Role::StatesFinal => "c_n",
             Role::History => "history",
             Role::Reserve => "reserve",
+            Role::OutputGradient => "d_output",
+            Role::HFinalGradient => "d_h_n",
+            Role::StatesFinalGradient => "d_c_n",
+            Role::InputGradient => "d_input",
+            Role::HInitialGradient => "d_h_0",
+            Role::StatesInitialGradient => "d_c_0",
+            Role::RowInputsGradient => "d_row_inputs",
+            Role::UnitInputsGradient => "d_unit_inputs",
+            Role::WeightGradients => "d_weights",
         }
     }
 
-    /// Whether the network writes the tensor.
+    /// The role of the gradient of a tensor of this role.
+    pub fn gradient(self) -> Option<Role> {
+        Some(match self {
+            Role::Input => Role::InputGradient,
+            Role::Weights => Role::WeightGradients,
+            Role::HInitial => Role::HInitialGradient,
+            Role::StatesInitial => Role::StatesInitialGradient,
+            Role::RowInputs => Role::RowInputsGradient,
+            Role::UnitInputs => Role::UnitInputsGradient,
+            Role::Output => Role::OutputGradient,
+            Role::HFinal => Role::HFinalGradient,
+            Role::StatesFinal => Role::StatesFinalGradient,
+            _ => return None,
+        })
+    }
+
+    /// The role whose gradient this is; otherwise the role itself.
+    pub fn of_gradient(self) -> Role {
+        Role::ALL.into_iter().find(|role| role.gradient() == Some(self)).unwrap_or(self)
+    }
+
+    /// Whether a forward pass writes the tensor, or a backward pass a gradient.
     pub fn is_output(self) -> bool {
         self >= Role::Output
     }

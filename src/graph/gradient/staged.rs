@@ -9,13 +9,13 @@ use crate::graph::operation::{Op, Operation};
 use crate::graph::{OperationGraph, find::find};
 use crate::tensor::TensorDesc;
 
-/// A backward graph in two. Tensors of both with one uid are one tensor.
+/// A backward graph in two. Tensors with one uid are one tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Staged {
     /// Computes some of the gradients.
     pub first: OperationGraph,
-    /// Computes the others, if there are any.
-    pub second: Option<OperationGraph>,
+    /// Compute the others: as many graphs as there are that have no tensor in common.
+    pub second: Vec<OperationGraph>,
     /// What the first keeps for the second alone, by uid.
     pub kept: Vec<i64>,
 }
@@ -87,11 +87,33 @@ impl Vjp {
             });
             own.map(|(_, operation)| operation.clone()).collect::<Vec<Operation>>()
         };
-        let later = is_first.iter().any(|first| !first);
         Ok(Staged {
             first: graph(pick(false))?,
-            second: later.then(|| graph(pick(true))).transpose()?,
+            second: connected(pick(true)).into_iter().map(graph).collect::<Result<_>>()?,
             kept: kept.into_iter().collect(),
         })
     }
+}
+
+/// The operations by the graphs that they form.
+fn connected(operations: Vec<Operation>) -> Vec<Vec<Operation>> {
+    let mut graphs: Vec<(BTreeSet<i64>, Vec<usize>)> = Vec::new();
+    for (at, operation) in operations.iter().enumerate() {
+        let mut uids: BTreeSet<i64> =
+            operation.inputs.iter().chain(&operation.outputs).copied().collect();
+        let mut own = vec![at];
+        graphs.retain(|(known, positions)| {
+            let apart = known.is_disjoint(&uids);
+            if !apart {
+                uids.extend(known);
+                own.extend(positions);
+            }
+            apart
+        });
+        own.sort_unstable();
+        graphs.push((uids, own));
+    }
+    graphs.sort_by_key(|(_, positions)| positions[0]);
+    let pick = |positions: Vec<usize>| positions.iter().map(|at| operations[*at].clone()).collect();
+    graphs.into_iter().map(|(_, positions)| pick(positions)).collect()
 }

@@ -1,0 +1,262 @@
+//! The backward passes of a recurrent network, and what they ask of its reserve space.
+
+use crate::device::{Buffer, Stream};
+use crate::error::{Error, Result};
+use crate::layers::rnn::{Pass, PersistentRnn, Reserved};
+use crate::layers::rnn_forward::needs_lengths;
+use crate::layers::rnn_pack::RnnPack;
+use crate::plan::Slot;
+use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
+
+/// `cudnnWgradMode_t`: what becomes of the weight gradients that are in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WeightGradientMode {
+    /// Those of the pass are added to them.
+    #[default]
+    Add,
+    /// They are overwritten, which recurrent networks do not support.
+    Set,
+}
+
+/// Arguments of cuDNN's `cudnnRNNBackwardData_v8`; `None` is NULL.
+#[derive(Debug, Clone, Copy)]
+pub struct RnnBackwardData<'a> {
+    /// The network.
+    pub descriptor: &'a RnnDescriptor,
+    /// The lengths of `x_desc` in device memory, `i32`, as in the forward pass.
+    pub lengths: &'a Buffer,
+    /// Descriptor of `y` and `dy`.
+    pub y_desc: &'a RnnDataDescriptor,
+    /// The gradient of `y`; that of steps beyond a sequence's length is ignored.
+    pub dy: &'a Buffer,
+    /// Descriptor of `x` and `dx`.
+    pub x_desc: &'a RnnDataDescriptor,
+    /// The gradient of `x`.
+    pub dx: &'a Buffer,
+    /// `h` before the first step, as in the forward pass.
+    pub hx: Option<&'a Buffer>,
+    /// The gradient of `h` after the last step; `None`: 0.
+    pub dhy: Option<&'a Buffer>,
+    /// The gradient of `hx`; `None`: not written.
+    pub dhx: Option<&'a Buffer>,
+    /// Cell state before the first step, LSTM only.
+    pub cx: Option<&'a Buffer>,
+    /// The gradient of the cell state after the last step; `None`: 0.
+    pub dcy: Option<&'a Buffer>,
+    /// The gradient of `cx`; `None`: not written.
+    pub dcx: Option<&'a Buffer>,
+    /// The weight space.
+    pub weight_space: &'a Buffer,
+    /// The workspace; `None` if its size is 0.
+    pub workspace: Option<&'a Buffer>,
+    /// The reserve space that the forward pass wrote.
+    pub reserve: &'a Buffer,
+}
+
+/// Arguments of cuDNN's `cudnnRNNBackwardWeights_v8`.
+#[derive(Debug, Clone, Copy)]
+pub struct RnnBackwardWeights<'a> {
+    /// The network.
+    pub descriptor: &'a RnnDescriptor,
+    /// Must be [`WeightGradientMode::Add`].
+    pub mode: WeightGradientMode,
+    /// The lengths of `x_desc` in device memory, `i32`, as in the forward pass.
+    pub lengths: &'a Buffer,
+    /// Descriptor of `x`.
+    pub x_desc: &'a RnnDataDescriptor,
+    /// The input.
+    pub x: &'a Buffer,
+    /// `h` before the first step, as in the forward pass.
+    pub hx: Option<&'a Buffer>,
+    /// Descriptor of `y`.
+    pub y_desc: &'a RnnDataDescriptor,
+    /// The output of the forward pass.
+    pub y: &'a Buffer,
+    /// The weight space of gradients, to which those of this pass are added.
+    pub weight_gradients: &'a Buffer,
+    /// The workspace; `None` if its size is 0.
+    pub workspace: Option<&'a Buffer>,
+    /// The reserve space that the backward pass of the data wrote.
+    pub reserve: &'a Buffer,
+}
+
+impl PersistentRnn {
+    /// Launches the backward pass of the data over `steps` time steps on a stream: from
+    /// [`Role::OutputGradient`], the gradients of the final states if given, the weights and the
+    /// reserve space of a forward pass the gradients of input and initial states. Lengths and
+    /// resets are those of the forward pass.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::forward`]; `BadParam` for a reserve space that no forward pass of this
+    /// problem has written.
+    pub fn backward_data(&mut self, stream: &Stream, steps: i64, pack: &RnnPack) -> Result<()> {
+        let rows = self.rows(Pass::BackwardData, steps)?;
+        self.backward(Pass::BackwardData, stream, rows, pack)
+    }
+
+    /// Launches the backward pass of the weights, after that of the data with the same reserve
+    /// space: adds to [`Role::WeightGradients`].
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::backward_data`]; `BadParam` where that has not run.
+    pub fn backward_weights(&mut self, stream: &Stream, steps: i64, pack: &RnnPack) -> Result<()> {
+        let rows = self.rows(Pass::BackwardWeights, steps)?;
+        self.backward(Pass::BackwardWeights, stream, rows, pack)
+    }
+
+    /// As [`PersistentRnn::backward_data`], for a packed network with `rows` vectors.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::backward_data`]; `BadParam` for a network that is not packed.
+    pub fn backward_data_packed(
+        &mut self,
+        stream: &Stream,
+        rows: i64,
+        pack: &RnnPack,
+    ) -> Result<()> {
+        self.expect_packed(Pass::BackwardData)?;
+        self.backward(Pass::BackwardData, stream, rows, pack)
+    }
+
+    /// As [`PersistentRnn::backward_weights`], for a packed network with `rows` vectors.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::backward_weights`]; `BadParam` for a network that is not packed.
+    pub fn backward_weights_packed(
+        &mut self,
+        stream: &Stream,
+        rows: i64,
+        pack: &RnnPack,
+    ) -> Result<()> {
+        self.expect_packed(Pass::BackwardWeights)?;
+        self.backward(Pass::BackwardWeights, stream, rows, pack)
+    }
+
+    fn backward(&mut self, pass: Pass, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
+        let with = pack.optional();
+        let with = Optional { history: false, reserve: true, ..with };
+        let Some(Slot::Memory { address, .. }) = pack.slots.slot(Role::Reserve) else {
+            return Err(Error::bad_param(format!("{}: `reserve` is missing", pass.name())));
+        };
+        self.check_reserve(pass, address, rows, with)?;
+        self.run(pass, stream, (rows, with), pack)?;
+        let reserved = Reserved { last: pass, rows, with };
+        self.reserves.lock().expect("no holder panics").insert(address, reserved);
+        Ok(())
+    }
+
+    /// Refuses a reserve space that holds something else. One at an address that is not known may
+    /// have been restored from a copy, if there has been one like it.
+    fn check_reserve(&self, pass: Pass, address: u64, rows: i64, with: Optional) -> Result<()> {
+        let reserves = self.reserves.lock().expect("no holder panics");
+        let is_of_problem = |own: &Reserved| {
+            let same = own.with.lengths == with.lengths && own.with.reset == with.reset;
+            own.rows == rows && same
+        };
+        let is_before = |own: &Reserved| match pass {
+            Pass::BackwardWeights => own.last != Pass::Forward,
+            _ => true,
+        };
+        let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
+        let wanted = match pass {
+            Pass::BackwardWeights => Pass::BackwardData.name(),
+            _ => "a forward pass in training",
+        };
+        match reserves.get(&address) {
+            Some(own) if !is_of_problem(own) => {
+                let optional = |with: Optional| match (with.lengths, with.reset) {
+                    (false, false) => "",
+                    (true, false) => " with lengths",
+                    (false, true) => " with resets",
+                    (true, true) => " with lengths and resets",
+                };
+                bad(format!(
+                    "the reserve space is of {} vectors{}, not of {rows}{}",
+                    own.rows,
+                    optional(own.with),
+                    optional(with)
+                ))
+            }
+            Some(own) if !is_before(own) => {
+                bad(format!("the reserve space has not been through {wanted}"))
+            }
+            None if !reserves.values().any(|own| is_of_problem(own) && is_before(own)) => {
+                bad(format!("no reserve space has been through {wanted} of this problem"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Launches the backward pass of the data by descriptors (`cudnnRNNBackwardData_v8`).
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::rnn_forward`] and [`PersistentRnn::backward_data`].
+    pub fn rnn_backward_data(&mut self, stream: &Stream, call: &RnnBackwardData<'_>) -> Result<()> {
+        let lstm = call.descriptor.get().cell_mode.has_cell_state();
+        let rows = self.expect(Pass::BackwardData, call.descriptor, (call.x_desc, call.y_desc))?;
+        let pack = RnnPack::new()
+            .with(Role::OutputGradient, call.dy)
+            .with(Role::InputGradient, call.dx)
+            .with(Role::Weights, call.weight_space)
+            .with(Role::Reserve, call.reserve);
+        let of_lstm = |state: Option<&'_ Buffer>| state.filter(|_| lstm).cloned();
+        let optional = [
+            (Role::Lengths, Some(call.lengths.clone()).filter(|_| needs_lengths(call.x_desc))),
+            (Role::HInitial, call.hx.cloned()),
+            (Role::HFinalGradient, call.dhy.cloned()),
+            (Role::HInitialGradient, call.dhx.cloned()),
+            (Role::StatesInitial, of_lstm(call.cx)),
+            (Role::StatesFinalGradient, of_lstm(call.dcy)),
+            (Role::StatesInitialGradient, of_lstm(call.dcx)),
+        ];
+        let pack = completed(pack, &optional, call.workspace);
+        self.backward(Pass::BackwardData, stream, rows, &pack)
+    }
+
+    /// Launches the backward pass of the weights by descriptors (`cudnnRNNBackwardWeights_v8`).
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::rnn_forward`] and [`PersistentRnn::backward_weights`]; `NotSupported`
+    /// for [`WeightGradientMode::Set`].
+    pub fn rnn_backward_weights(
+        &mut self,
+        stream: &Stream,
+        call: &RnnBackwardWeights<'_>,
+    ) -> Result<()> {
+        if call.mode == WeightGradientMode::Set {
+            let name = Pass::BackwardWeights.name();
+            let text = format!("{name}: gradients are added to those in memory, not set");
+            return Err(Error::not_supported(text));
+        }
+        let rows =
+            self.expect(Pass::BackwardWeights, call.descriptor, (call.x_desc, call.y_desc))?;
+        let pack = RnnPack::new()
+            .with(Role::Input, call.x)
+            .with(Role::Output, call.y)
+            .with(Role::WeightGradients, call.weight_gradients)
+            .with(Role::Reserve, call.reserve);
+        let optional = [
+            (Role::Lengths, Some(call.lengths.clone()).filter(|_| needs_lengths(call.x_desc))),
+            (Role::HInitial, call.hx.cloned()),
+        ];
+        let pack = completed(pack, &optional, call.workspace);
+        self.backward(Pass::BackwardWeights, stream, rows, &pack)
+    }
+}
+
+/// A pack with those tensors that there are.
+fn completed(
+    mut pack: RnnPack,
+    optional: &[(Role, Option<Buffer>)],
+    workspace: Option<&Buffer>,
+) -> RnnPack {
+    for (role, buffer) in optional {
+        if let Some(buffer) = buffer {
+            pack = pack.with(*role, buffer);
+        }
+    }
+    match workspace {
+        Some(workspace) => pack.with_workspace(workspace),
+        None => pack,
+    }
+}

@@ -1,0 +1,314 @@
+//! Gradients of torch's networks by the passes of training: `tests/data/rnn/torch_gradients.py` ran
+//! them. What a misused reserve space is refused with.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use kiln::device::Buffer;
+use kiln::graph::{Direction, RowLayout};
+use kiln::layers::{PersistentRnn, RnnPack};
+use kiln::rnn::{BiasMode, CellKind, Extent, Optional, Rnn, Role, WeightKind, WeightSpace};
+use kiln::{DType, Kiln, TensorDesc, plan};
+use serde::Deserialize;
+
+use crate::harness;
+
+const BATCH: i64 = 3;
+const STEPS: i64 = 4;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    cell: String,
+    input_size: i64,
+    hidden_size: i64,
+    layers: i64,
+    both: bool,
+    bias: bool,
+    layout: String,
+    lengths: bool,
+    projection_size: i64,
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_str(include_str!("../data/rnn/gradients.json")).expect("well-formed")
+}
+
+impl Case {
+    fn rnn(&self) -> Rnn {
+        let kinds = CellKind::ALL.into_iter();
+        // torch's GRU resets behind the product, as cuDNN's.
+        let kind = kinds.into_iter().find(|kind| kind.name() == self.cell).expect("a known cell");
+        let layouts = [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
+        let layout = layouts.into_iter().find(|of| of.name() == self.layout).expect("known");
+        let direction = if self.both { Direction::Both } else { Direction::Forward };
+        let bias = if self.bias { BiasMode::Double } else { BiasMode::None };
+        let rnn = Rnn::new(kind, self.input_size, self.hidden_size).layers(self.layers);
+        let rnn = rnn.direction(direction).bias(bias).dtype(DType::F64).layout(layout);
+        match self.projection_size {
+            0 => rnn,
+            size => rnn.projection(size),
+        }
+    }
+
+    /// The values of a tensor in the container.
+    fn values(&self, name: &str, dims: &[i64], dtype: DType) -> Vec<f64> {
+        let path =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/rnn/gradients.safetensors");
+        let tensor = TensorDesc::packed(1, format!("{}/{name}", self.name), dims, dtype);
+        let values = plan::read_values(&path, std::iter::once(&tensor));
+        values.expect("the container has the tensor").remove(&1).expect("it is read")
+    }
+}
+
+fn bytes(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn floats(buffer: &Buffer) -> Vec<f64> {
+    let bytes = buffer.to_vec().expect("it can be read");
+    bytes.chunks_exact(8).map(|of| f64::from_le_bytes(of.try_into().unwrap())).collect()
+}
+
+/// The blocks of the weight space and torch's names of them.
+fn weights(rnn: &Rnn) -> Vec<(String, i64, [i64; 2])> {
+    let space = WeightSpace::new(rnn).expect("a valid network");
+    let kinds = [
+        WeightKind::Input,
+        WeightKind::Recurrent,
+        WeightKind::InputBias,
+        WeightKind::RecurrentBias,
+        WeightKind::Projection,
+    ];
+    let mut blocks = Vec::new();
+    for layer in 0..rnn.layers {
+        for direction in 0..rnn.directions() {
+            for kind in kinds {
+                let at = (layer * rnn.directions() + direction) as usize;
+                let Some(block) = space.block(at, kind) else { continue };
+                let suffix = if direction == 1 { "_reverse" } else { "" };
+                let name = format!("{}_l{layer}{suffix}", kind.torch_name());
+                blocks.push((name, block.offset, [block.rows, block.columns]));
+            }
+        }
+    }
+    blocks
+}
+
+/// Memory of all tensors of the passes.
+struct Trained {
+    buffers: HashMap<Role, Buffer>,
+    rows: i64,
+    with: Optional,
+}
+
+impl Trained {
+    fn pack(&self, roles: &[Role]) -> RnnPack {
+        let of = |pack: RnnPack, role: &Role| match self.buffers.get(role) {
+            Some(buffer) => pack.with(*role, buffer),
+            None => pack,
+        };
+        let pack = roles.iter().fold(RnnPack::new(), of);
+        pack.with_workspace(&self.buffers[&Role::History])
+    }
+}
+
+const FORWARD: [Role; 9] = [
+    Role::Input,
+    Role::Weights,
+    Role::HInitial,
+    Role::StatesInitial,
+    Role::Lengths,
+    Role::Output,
+    Role::HFinal,
+    Role::StatesFinal,
+    Role::Reserve,
+];
+const DATA: [Role; 11] = [
+    Role::Weights,
+    Role::HInitial,
+    Role::StatesInitial,
+    Role::Lengths,
+    Role::OutputGradient,
+    Role::HFinalGradient,
+    Role::StatesFinalGradient,
+    Role::Reserve,
+    Role::InputGradient,
+    Role::HInitialGradient,
+    Role::StatesInitialGradient,
+];
+const WEIGHTS: [Role; 6] = [
+    Role::Input,
+    Role::HInitial,
+    Role::Lengths,
+    Role::Output,
+    Role::Reserve,
+    Role::WeightGradients,
+];
+
+/// The memory of a case, and one of the workspace under the role of a history that it does not have.
+fn memory(kiln: &Kiln, case: &Case, rnn: &Rnn) -> Trained {
+    let lengths = case.values_of_lengths();
+    let rows = match rnn.layout {
+        RowLayout::Packed => lengths.iter().sum::<f64>() as i64,
+        _ => STEPS * BATCH,
+    };
+    let lstm = case.cell == "lstm";
+    let with = Optional {
+        h_initial: true,
+        states_initial: lstm,
+        lengths: case.lengths,
+        h_final: true,
+        states_final: lstm,
+        reserve: true,
+        ..Optional::default()
+    };
+    let training = rnn.training(Extent { batch: BATCH, rows }, with).expect("it has gradients");
+    let device = kiln.device();
+    let mut buffers = HashMap::new();
+    let networks = [&training.forward, &training.data].into_iter().chain(&training.weights);
+    for network in networks {
+        for role in network.roles() {
+            let size = network.bytes(role);
+            let (dtype, dims) = network.tensor(role);
+            let own = match role {
+                Role::Weights => {
+                    let mut space = vec![0.0; network.bytes(role) as usize / 8];
+                    for (name, offset, dims) in weights(rnn) {
+                        let vector = name.starts_with("bias");
+                        let dims = if vector { &dims[..1] } else { &dims[..] };
+                        let values = case.values(&name, dims, DType::F64);
+                        space[offset as usize..][..values.len()].copy_from_slice(&values);
+                    }
+                    device.upload(&bytes(&space)).unwrap()
+                }
+                Role::Lengths => {
+                    let lengths = lengths.iter().flat_map(|of| (*of as i32).to_le_bytes());
+                    device.upload(&lengths.collect::<Vec<u8>>()).unwrap()
+                }
+                // What was there before is added to.
+                Role::WeightGradients => {
+                    device.upload(&bytes(&vec![0.5; size as usize / 8])).unwrap()
+                }
+                role if !role.is_output() => {
+                    device.upload(&bytes(&case.values(role.name(), &dims, dtype))).unwrap()
+                }
+                _ => device.alloc(size.max(1)).unwrap(),
+            };
+            buffers.entry(role).or_insert(own);
+        }
+    }
+    buffers.insert(Role::History, device.alloc(1 << 20).unwrap());
+    Trained { buffers, rows, with }
+}
+
+impl Case {
+    fn values_of_lengths(&self) -> Vec<f64> {
+        match self.lengths {
+            true => self.values("lengths", &[BATCH], DType::I32),
+            false => vec![STEPS as f64; BATCH as usize],
+        }
+    }
+}
+
+fn train(built: &mut PersistentRnn, kiln: &Kiln, of: &Trained) -> kiln::Result<()> {
+    let stream = kiln.stream();
+    let packs = [of.pack(&FORWARD), of.pack(&DATA), of.pack(&WEIGHTS)];
+    if built.rnn().layout == RowLayout::Packed {
+        built.forward_packed(&stream, of.rows, &packs[0])?;
+        built.backward_data_packed(&stream, of.rows, &packs[1])?;
+        built.backward_weights_packed(&stream, of.rows, &packs[2])?;
+    } else {
+        let steps = of.rows / BATCH;
+        built.forward(&stream, steps, &packs[0])?;
+        built.backward_data(&stream, steps, &packs[1])?;
+        built.backward_weights(&stream, steps, &packs[2])?;
+    }
+    stream.synchronize()
+}
+
+#[track_caller]
+fn agree(found: &[f64], wanted: &[f64], what: &str) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let error = (found - wanted).abs();
+        assert!(error <= 1e-12 * (1.0 + wanted.abs()), "{what}[{at}]: {found}, torch: {wanted}");
+    }
+}
+
+#[test]
+fn gradients_are_those_of_torch() {
+    for (at, case) in cases().iter().enumerate() {
+        let rnn = case.rnn();
+        for kiln in harness::dialects_by_turns(at) {
+            let mut built = kiln.build_rnn_dynamic(&rnn, BATCH).expect("supported");
+            let of = memory(kiln, case, &rnn);
+            train(&mut built, kiln, &of).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let training = rnn.training(Extent { batch: BATCH, rows: of.rows }, of.with).unwrap();
+            for network in [&training.forward, &training.data] {
+                let results = network.roles().filter(|role| role.is_output());
+                for role in results.filter(|role| *role != Role::Reserve) {
+                    let (dtype, dims) = network.tensor(role);
+                    let wanted = case.values(role.name(), &dims, dtype);
+                    let what = format!("{}: {}", case.name, role.name());
+                    agree(&floats(&of.buffers[&role]), &wanted, &what);
+                }
+            }
+            let found = floats(&of.buffers[&Role::WeightGradients]);
+            for (name, offset, dims) in weights(&rnn) {
+                let dims = if name.starts_with("bias") { &dims[..1] } else { &dims[..] };
+                let wanted = case.values(&format!("d_{name}"), dims, DType::F64);
+                let own: Vec<f64> = found[offset as usize..][..wanted.len()]
+                    .iter()
+                    .map(|value| value - 0.5)
+                    .collect();
+                agree(&own, &wanted, &format!("{}: d_{name}", case.name));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reserve_space_of_something_else_is_refused() {
+    let kiln = harness::kiln();
+    let case = &cases()[0];
+    let rnn = case.rnn();
+    let of = memory(kiln, case, &rnn);
+    let mut built = kiln.build_rnn_dynamic(&rnn, BATCH).unwrap();
+    let stream = kiln.stream();
+    let mut refused = |pass: &str, steps: i64, pack: &RnnPack| {
+        let result = match pass {
+            "forward" => built.forward(&stream, steps, pack),
+            "data" => built.backward_data(&stream, steps, pack),
+            _ => built.backward_weights(&stream, steps, pack),
+        };
+        result.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let [forward, data, weights] = [of.pack(&FORWARD), of.pack(&DATA), of.pack(&WEIGHTS)];
+    assert_eq!(
+        refused("data", STEPS, &data),
+        "rnn backward data: no reserve space has been through a forward pass in training of this \
+         problem"
+    );
+    assert_eq!(refused("forward", STEPS, &forward), "");
+    assert_eq!(
+        refused("weights", STEPS, &weights),
+        "rnn backward weights: the reserve space has not been through rnn backward data"
+    );
+    assert_eq!(
+        refused("data", STEPS - 1, &data),
+        "rnn backward data: the reserve space is of 12 vectors, not of 9"
+    );
+    let without =
+        of.pack(&DATA.map(|role| if role == Role::Reserve { Role::Lengths } else { role }));
+    assert_eq!(refused("data", STEPS, &without), "rnn backward data: `reserve` is missing");
+    let small = kiln.device().alloc(64).unwrap();
+    let pack = data.clone().with(Role::Reserve, &small);
+    let needed = of.buffers[&Role::Reserve].bytes();
+    assert_eq!(
+        refused("data", STEPS, &pack),
+        format!("rnn backward data: `reserve` has 64 bytes, the network needs {needed}")
+    );
+    assert_eq!(refused("data", STEPS, &data), "");
+    assert_eq!(refused("weights", STEPS, &weights), "");
+}
