@@ -1,4 +1,5 @@
-"""Trains a character-level LSTM until it knows a sonnet by heart, and writes char_rnn.safetensors.
+"""Trains a character-level LSTM until it knows a sonnet by heart, and writes char_rnn.safetensors,
+and the weights that it begins with as ../char_rnn_train/initial.safetensors.
 
     pip install torch safetensors
     python3 examples/char_rnn/train.py
@@ -26,6 +27,9 @@ codes = torch.tensor([alphabet.index(character) for character in TEXT])
 inputs = torch.nn.functional.one_hot(codes, len(alphabet)).float().unsqueeze(1)
 lstm = torch.nn.LSTM(len(alphabet), HIDDEN)
 head = torch.nn.Linear(HIDDEN, len(alphabet))
+initial = {name: value.detach().clone() for name, value in lstm.named_parameters()}
+initial |= {f"head.{name}": value.detach().clone() for name, value in head.named_parameters()}
+save_file(initial, Path(__file__).parent.parent / "char_rnn_train" / "initial.safetensors")
 optimizer = torch.optim.Adam([*lstm.parameters(), *head.parameters()], lr=0.01)
 for epoch in range(400):
     output, _ = lstm(inputs[:-1])

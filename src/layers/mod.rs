@@ -15,7 +15,7 @@ mod rnn_pack;
 mod rnn_sum;
 
 pub use attention_forward::{AttentionForward, MultiHeadAttention};
-pub use rnn::PersistentRnn;
+pub use rnn::{PersistentRnn, TempSpace};
 pub use rnn_backward::{RnnBackwardData, RnnBackwardWeights, WeightGradientMode};
-pub use rnn_forward::{ForwardMode, RnnForward, TempSpace};
+pub use rnn_forward::{ForwardMode, RnnForward};
 pub use rnn_pack::RnnPack;

@@ -57,6 +57,15 @@ pub struct PersistentRnn {
     pub(super) reserves: Arc<Mutex<HashMap<u64, Reserved>>>,
 }
 
+/// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TempSpace {
+    /// Workspace, used during a call; in training the largest of the three passes.
+    pub workspace_bytes: u64,
+    /// Reserve space, passed from the forward pass to the backward passes; 0 in inference.
+    pub reserve_bytes: u64,
+}
+
 /// A pass through a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Pass {
@@ -211,7 +220,10 @@ impl PersistentRnn {
     /// Sizes in bytes of the workspace and the reserve space for this number of vectors
     /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29). Nothing is compiled: without a plan, the
     /// workspace is an upper bound over the configurations that planning may fall back to.
-    pub(super) fn temp_space(&self, rows: i64, with: Optional) -> Result<(u64, u64)> {
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::forward`].
+    pub fn temp_space(&self, rows: i64, with: Optional) -> Result<TempSpace> {
         let mut bytes = 0;
         let mut reserve = 0;
         let with = with_all_states(self.has_others, with);
@@ -238,7 +250,7 @@ impl PersistentRnn {
                 reserve = network.bytes(Role::Reserve);
             }
         }
-        Ok((bytes, reserve))
+        Ok(TempSpace { workspace_bytes: bytes, reserve_bytes: reserve })
     }
 
     pub(super) fn expect_packed(&self, pass: Pass) -> Result<()> {
@@ -307,24 +319,24 @@ impl PersistentRnn {
     fn with_states(&self, pass: Pass, pack: &RnnSlots) -> RnnSlots {
         let StandIns { zeros, unread: [h_unread, others_unread] } = &*self.stand_ins;
         let initial = [(Role::HInitial, zeros), (Role::StatesInitial, zeros)];
-        let others = match pass {
-            Pass::BackwardWeights => Vec::new(),
-            Pass::Forward => {
-                vec![(Role::HFinal, h_unread), (Role::StatesFinal, others_unread)]
-            }
-            Pass::BackwardData => vec![
-                (Role::HFinalGradient, zeros),
-                (Role::StatesFinalGradient, zeros),
-                (Role::HInitialGradient, h_unread),
-                (Role::StatesInitialGradient, others_unread),
-            ],
+        let forward = [(Role::HFinal, h_unread), (Role::StatesFinal, others_unread)];
+        let data = [
+            (Role::HFinalGradient, zeros),
+            (Role::StatesFinalGradient, zeros),
+            (Role::HInitialGradient, h_unread),
+            (Role::StatesInitialGradient, others_unread),
+        ];
+        let others: &[(Role, &Buffer)] = match pass {
+            Pass::BackwardWeights => &[],
+            Pass::Forward => &forward,
+            Pass::BackwardData => &data,
         };
         let of_others =
             |role: Role| matches!(role.of_gradient(), Role::StatesInitial | Role::StatesFinal);
         let missing = |(role, _): &(Role, &Buffer)| {
             (self.has_others || !of_others(*role)) && pack.slot(*role).is_none()
         };
-        let states = initial.into_iter().chain(others).filter(missing);
+        let states = initial.into_iter().chain(others.iter().copied()).filter(missing);
         states.fold(*pack, |pack, (role, own)| pack.with(role, own))
     }
 
@@ -480,7 +492,7 @@ impl Built {
                     return bad(format!("`{name}` has {bytes} bytes, the network needs {needed}"));
                 }
                 (None, Some(_)) => return bad(format!("`{}` is missing", role.name())),
-                (Some(_), None) if pass == Pass::Forward => {
+                (Some(_), None) if pass == Pass::Forward && role == role.of_gradient() => {
                     return bad(format!("the network has no `{}`", role.name()));
                 }
                 _ => {}

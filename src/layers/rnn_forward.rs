@@ -5,7 +5,7 @@ use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::RowLayout;
-use crate::layers::rnn::{Pass, PersistentRnn};
+use crate::layers::rnn::{Pass, PersistentRnn, TempSpace};
 use crate::layers::rnn_pack::RnnPack;
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
 
@@ -56,15 +56,6 @@ pub struct RnnForward<'a> {
     pub reserve: Option<&'a Buffer>,
 }
 
-/// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TempSpace {
-    /// Workspace, used during a call.
-    pub workspace_bytes: u64,
-    /// Reserve space, passed from the forward pass to the backward pass; 0 in inference.
-    pub reserve_bytes: u64,
-}
-
 impl PersistentRnn {
     /// Sizes of temporary memory in bytes for the vectors of `x`.
     ///
@@ -87,8 +78,7 @@ impl PersistentRnn {
             reserve: mode == ForwardMode::Training,
             ..Optional::default()
         };
-        let (workspace_bytes, reserve_bytes) = self.temp_space(extent.rows, with)?;
-        Ok(TempSpace { workspace_bytes, reserve_bytes })
+        self.temp_space(extent.rows, with)
     }
 
     /// Checks that descriptors are of this network and batch size; returns the number of vectors.

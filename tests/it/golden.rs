@@ -22,6 +22,7 @@ use crate::columns::{batch_norm, statistics};
 use crate::convolution;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
+use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
 use crate::resample;
 use crate::rng;
@@ -299,6 +300,16 @@ fn recurrent_layers() {
     let steps = kernels("rnn_step", &gru, &[]);
     let rest = steps.iter().find(|source| source.contains("_rest: ")).unwrap();
     assert_golden("sm75_rnn_cell_f16_gru_reset_before_rest.cu", rest);
+    let own = derivative(&layer(CellKind::Lstm, plain, MatmulMath::F32, [8, 64]), DType::F16);
+    let own = recurrent(&own, 16, DType::F16);
+    assert_golden("sm80_rnn_f16_lstm_backward_mma.cu", &sources("rnn_cta", &own));
+    let gru = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 20]);
+    let own = derivative(&Recurrence { with, layout, direction, ..gru }, DType::F32);
+    let own = recurrent(&own, 16, DType::F32);
+    assert_golden("sm75_rnn_f32_gru_reset_before_backward_simt.cu", &sources("rnn_cta", &own));
+    let steps = kernels("rnn_step", &own, &[]);
+    let rest = steps.iter().find(|source| source.contains("_rest: ")).unwrap();
+    assert_golden("sm75_rnn_cell_f32_gru_reset_before_backward_rest.cu", rest);
 }
 
 #[test]

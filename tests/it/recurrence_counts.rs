@@ -14,6 +14,7 @@ use kiln::target::Target;
 use crate::golden::assert_golden;
 use crate::harness;
 use crate::recurrence::{graph, layer, values};
+use crate::recurrence_vjp::derivative;
 use crate::rnn_cells::user_cells;
 
 /// The counts of the layer's own kernel, which is the last of its plan.
@@ -85,6 +86,37 @@ fn blocks_hear_of_each_other_once_for_every_product() {
             assert_eq!(atomics(op, steps), exchanges - blocks, "{op}");
             assert_eq!(ll(op, steps), exchanges - blocks, "{op}");
         }
+    }
+}
+
+/// The layer of a gradient multiplies as often as the layer, with the same weights, which come once;
+/// a step reads what the layer saved, and is heard of once.
+#[test]
+fn derivatives_do_what_layers_do() {
+    let (batch, units, blocks) = (8, 64, 2);
+    let own = derivative(&lstm(batch, units), DType::F16);
+    for config in ["rnn_cta 1 2 4 64", "rnn_cluster 2 4 2 32", "rnn_grid 2 4 2 32"] {
+        let [engine, group_ctas, warps_k, warps_n, registers] =
+            config.split(' ').collect::<Vec<&str>>()[..].try_into().unwrap();
+        let config = format!(
+            "{engine}{{batch_tile=8, exchange=0, group_ctas={group_ctas}, smem_percent=100, \
+             warps_k={warps_k}, warps_n={warps_n}, weight_registers={registers}}}"
+        );
+        let [short, long] = [8, 16].map(|steps| count(&own, steps, DType::F16, &config));
+        let weights = (4 * units * units) as u64;
+        for (counters, steps) in [(&short, 8), (&long, 16)] {
+            assert_eq!(harness::conflicts(counters), 0, "{config}");
+            let products = counters.products[0].multiply_adds;
+            assert_eq!(products, steps * weights * batch as u64, "{config}");
+            let exchanges = counters.class(InstructionClass::Atomic).warp_instructions;
+            let each = if engine == "rnn_grid" { (steps - 1) * blocks } else { 0 };
+            assert_eq!(exchanges, each, "{config}");
+        }
+        // The gradient of y in f32, and in f16 what was saved but for h; never the weights again.
+        let saved = own.cell.unit_inputs.len() as i64 - 1;
+        let input = (batch * units * (4 + 2 * saved)) as u64;
+        let read = long.dram_read_bytes - short.dram_read_bytes;
+        assert!((8 * input..8 * input + 2 * weights).contains(&read), "{config}: {read}");
     }
 }
 

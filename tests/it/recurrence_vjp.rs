@@ -89,7 +89,7 @@ fn gradients_follow_lengths_resets_directions_and_layouts() {
 }
 
 /// The layer of the derivative.
-fn derivative(op: &Recurrence, dtype: DType) -> Recurrence {
+pub fn derivative(op: &Recurrence, dtype: DType) -> Recurrence {
     let graph = recurrence::graph(op, 2, dtype);
     let floats = |tensor: &&kiln::TensorDesc| tensor.dtype.is_float();
     let [outputs, inputs] = [

@@ -95,7 +95,15 @@ fn questions_of_sizes_compile_nothing() {
                 ..Optional::default()
             };
             let plan = built.prepare(5, with).expect("supported");
-            assert_eq!(plan.workspace_bytes(), sizes.workspace_bytes, "{mode:?}");
+            match mode {
+                ForwardMode::Inference => {
+                    assert_eq!(plan.workspace_bytes(), sizes.workspace_bytes);
+                }
+                // The passes backward may take more.
+                ForwardMode::Training => {
+                    assert!(plan.workspace_bytes() <= sizes.workspace_bytes);
+                }
+            }
         }
         assert!(compiled(&kiln) >= first);
     }

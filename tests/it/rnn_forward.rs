@@ -206,8 +206,9 @@ fn the_documented_call_checks_its_descriptors_and_runs() {
     let mut built = kiln.build_rnn_dynamic(rnn, 3).expect("supported");
     let mode = ForwardMode::Training;
     let sizes = built.temp_space_sizes(mode, &described.x).expect("supported");
-    // The outputs of the first layer, and the cell states of both: 12 vectors, 16 elements.
-    assert_eq!(sizes.reserve_bytes, 3 * 12 * 16 * 4);
+    // Of 12 vectors in both layers and directions: h, c and four gates of 8 units, the outputs of
+    // the first layer, and for the weights the gradients of all gates.
+    assert_eq!(sizes.reserve_bytes, 12 * (4 * 6 * 8 + 16 + 4 * 4 * 8) * 4);
     let inference = built.temp_space_sizes(ForwardMode::Inference, &described.x).expect("so too");
     assert_eq!(inference.reserve_bytes, 0);
     let workspace = kiln.device().alloc(sizes.workspace_bytes).expect("there is memory");
@@ -215,6 +216,7 @@ fn the_documented_call_checks_its_descriptors_and_runs() {
     built.rnn_forward(&kiln.stream(), &call).expect("it runs");
     kiln.stream().synchronize().expect("it ran");
     described.bound.check("the documented call");
+    let needed = built.prepare(4, with).expect("it is planned").workspace_bytes();
 
     let mut refused = |call: RnnForward<'_>| {
         let error: Error = built.rnn_forward(&kiln.stream(), &call).expect_err("refused");
@@ -226,17 +228,16 @@ fn the_documented_call_checks_its_descriptors_and_runs() {
     let text = "rnn forward: c has dimensions [2, 3, 8], expected [4, 3, 8]";
     assert_eq!(refused(RnnForward { c_dims: [2, 3, 8], ..call }), text);
     let small = kiln.device().alloc(16).expect("there is memory");
-    let needed = described.bound.network.space.bytes();
-    let text = format!("rnn forward: `weights` has 16 bytes, the network needs {needed}");
+    let of_weights = described.bound.network.space.bytes();
+    let text = format!("rnn forward: `weights` has 16 bytes, the network needs {of_weights}");
     assert_eq!(refused(RnnForward { weight_space: &small, ..call }), text);
     let text = "rnn forward: `lengths` has 8 bytes, the network needs 12";
     let lengths = kiln.device().alloc(8).expect("there is memory");
     assert_eq!(refused(RnnForward { lengths: &lengths, ..call }), text);
-    let text = "rnn forward: `reserve` has 16 bytes, the network needs 2304";
+    let text = "rnn forward: `reserve` has 16 bytes, the network needs 16128";
     assert_eq!(refused(RnnForward { reserve: Some(&small), ..call }), text);
     let text = "rnn forward: training needs a reserve space, there is none";
     assert_eq!(refused(RnnForward { reserve: None, ..call }), text);
-    let needed = sizes.workspace_bytes;
     let text =
         format!("variant pack: the plan needs a workspace of {needed} bytes, the pack has none");
     assert_eq!(refused(RnnForward { workspace: None, ..call }), text);

@@ -1,6 +1,7 @@
 //! Work of a recurrent layer: for the cost model, and for the choice of engine.
 
 use crate::engine::KernelWork;
+use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule, Settings};
@@ -66,7 +67,7 @@ pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: 
 /// Multiply-adds of a block for a GEMM, including padding.
 fn multiply_adds(schedule: &Schedule, of: &PlacedGemm) -> f64 {
     let k = of.k_steps * schedule.settings.warps_k * 2 * schedule.path.fragment_k();
-    let rows = of.shape.gates * of.unit_groups * 8 * schedule.settings.warps_n;
+    let rows = ceil_div(of.shape.gates * of.unit_groups, 2) * 16 * schedule.settings.warps_n;
     (rows * k * schedule.settings.batch_tile) as f64
 }
 

@@ -16,6 +16,7 @@ use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden::{centred, chain};
 use crate::harness::Values;
 use crate::recurrence;
+use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
 use crate::resample;
 use crate::rng;
@@ -375,6 +376,8 @@ fn recurrences() -> Vec<Form> {
         ..sequences(CellKind::Lstm, [8, 20])
     };
     let steps = sequences(CellKind::GruResetBefore, [6, 24]);
+    let steps_gradient = derivative(&steps, F32);
+    let gradient = recurrent(derivative(&sequences(CellKind::Lstm, [5, 64]), F16), F16);
     vec![
         form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
         form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
@@ -390,6 +393,8 @@ fn recurrences() -> Vec<Form> {
         form("rnn_step", "rnn_step", recurrent(steps, F16), &[]),
         form("rnn_norm", "rnn_cluster", own("layer_norm_lstm", [5, 64]), &[("group_ctas", 2)]),
         form("rnn_own", "rnn_cta", own("mgu", [5, 40]), &[]),
+        form("rnn_gradient", "rnn_cluster", gradient, &[("group_ctas", 2)]),
+        form("rnn_gradient_step", "rnn_step", recurrent(steps_gradient, F32), &[]),
     ]
 }
 

@@ -14,7 +14,7 @@ impl Differentiation<'_> {
         let mut needed = BTreeSet::new();
         for stage in (0..self.steps.len()).rev() {
             let own = self.roots.iter().filter(|root| root.stage == stage);
-            let mut open: Vec<Value> = own.map(|root| root.value).collect();
+            let mut open: Vec<Value> = own.map(|root| self.source(root.value)).collect();
             let mut seen = BTreeSet::new();
             while let Some(value) = open.pop() {
                 if !seen.insert(value) {
@@ -38,7 +38,8 @@ impl Differentiation<'_> {
                         }
                     }
                     Value::Result(line) => {
-                        open.extend(&self.joint.instructions()[line].operands);
+                        let operands = &self.joint.instructions()[line].operands;
+                        open.extend(operands.iter().map(|operand| self.source(*operand)));
                     }
                 }
             }

@@ -84,7 +84,7 @@ impl Differentiation<'_> {
     }
 
     /// A value without the copies of it.
-    fn source(&self, value: Value) -> Value {
+    pub(super) fn source(&self, value: Value) -> Value {
         let Value::Result(at) = value else { return value };
         let line = &self.joint.instructions()[at];
         let copies = line.op.mode == Mode::Identity && line.op.alpha1 == Real::new(1.0);
@@ -219,6 +219,7 @@ struct Writing<'a> {
 impl Writing<'_> {
     /// A value of the joint program: read, or computed with what it is computed from.
     fn value(&mut self, value: Value) -> Result<Value> {
+        let value = self.of.source(value);
         if let Some(known) = self.known.get(&value) {
             return Ok(*known);
         }
