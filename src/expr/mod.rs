@@ -4,7 +4,7 @@
 //! A [`Program`] is an SSA list of [`Pointwise`] operations over typed inputs. It has types and
 //! values but no tensors, memory or threads, which belong to the graph and the engines. It can be
 //! [evaluated in `f64`](Program::eval), [simplified](Program::simplified) where that is bit-exact,
-//! and [emitted as CUDA C++](Program::emit).
+//! [differentiated](Program::vjp) and [emitted as CUDA C++](Program::emit).
 //!
 //! ```
 //! use kiln::expr::{Mode, Pointwise, Program};
@@ -31,6 +31,7 @@ mod program;
 pub(crate) mod pullback;
 mod random;
 mod simplify;
+mod vjp;
 
 pub use emit::{Emission, EmittedOutput, EmittedProgram};
 pub use identifier::Identifiers;

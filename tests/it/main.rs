@@ -64,6 +64,7 @@ mod parts;
 mod planning;
 mod plans;
 mod pointwise;
+mod program_vjp;
 mod progress;
 mod ptx_only;
 mod random_graphs;
