@@ -336,6 +336,7 @@ impl<'a> Matrices<'a> {
         };
         let parameters = CombineParameters {
             problem: self.problem_parameters(&tiling, &passed, false, BTreeSet::new()),
+            o_type: ctype(self.problem.tensor("o").dtype),
             split: tiling.split,
             cluster: tiling.cluster,
             threads: COMBINE_THREADS,
@@ -516,6 +517,7 @@ struct MmaParameters {
 struct CombineParameters {
     #[serde(flatten)]
     problem: ProblemParameters,
+    o_type: &'static str,
     split: i64,
     cluster: i64,
     threads: i64,
