@@ -20,7 +20,7 @@ mod tile_order;
 mod wgmma;
 mod work;
 
-pub(super) use backward::BackwardSimtEngine;
+pub(super) use backward::{BackwardMmaEngine, BackwardSimtEngine};
 pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;

@@ -1,6 +1,6 @@
 //! A graph of one attention as extents, tensors by slot and programs, common to all engines.
 
-use crate::engine::access::ceil_div;
+use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::attention::score::{Score, score};
 use crate::error::{Error, Result};
 use crate::graph::{
@@ -71,11 +71,11 @@ impl<'a> Problem<'a> {
     ) -> Result<(Problem<'a>, &'a AttentionBackward)> {
         check_capability(capability)?;
         let [operation] = graph.operations else {
-            let text = "the graph is not one operation, gradients of attention";
+            let text = "the graph is not the gradients of one attention";
             return Err(Error::not_supported(text));
         };
         let Op::AttentionBackward(op) = &operation.op else {
-            let text = format!("{} is no gradients of attention", operation.op);
+            let text = format!("{} is no gradient of attention", operation.op);
             return Err(Error::not_supported(text));
         };
         Ok((Problem::new(graph, operation, &op.forward)?, op))
@@ -142,6 +142,15 @@ impl<'a> Problem<'a> {
     /// Whether there is a score program or dropout.
     pub(super) fn is_modified(&self) -> bool {
         self.score.is_modified() || self.op.dropout.is_some()
+    }
+
+    /// Bytes per access to the tensor of a slot, for vectors of this many elements.
+    pub(super) fn access(&self, slot: &str, vector: i64) -> i64 {
+        let tensor = self.tensor(slot);
+        match tensor.strides[3] == 1 || tensor.dims[3] == 1 {
+            true => access_bytes(tensor, &tensor.strides[..3], &tensor.dims[..3], vector),
+            false => tensor.dtype.bytes() as i64,
+        }
     }
 
     /// Whether accumulators are f64.

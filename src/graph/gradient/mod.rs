@@ -5,6 +5,7 @@
 //! graph that the backward graph needs are saved by the one and read by the other, or computed
 //! again from what is: which of them is chosen by a minimum cut on bytes (`saved`).
 
+mod attention;
 mod min_cut;
 mod pieces;
 mod reverse;
@@ -15,6 +16,7 @@ mod tape;
 
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+use crate::graph::gradient::attention::with_statistics;
 use crate::graph::gradient::reverse::reversed;
 pub use crate::graph::gradient::saved::{Saved, Vjp};
 use crate::tensor::TensorDesc;
@@ -26,7 +28,8 @@ impl OperationGraph {
     ///
     /// Non-smooth operations have the gradients that cuDNN and PyTorch give: ReLU 0 at and
     /// beyond its clips where the slope is 0, `max` and `min` half each for equal operands, maxima
-    /// of rows equal shares for all that are largest.
+    /// of rows equal shares for all that are largest. The forward graph of an attention has its
+    /// log-sum-exp as an output.
     ///
     /// # Errors
     /// `BadParam` for a tensor that is no output or input of floating-point type, or an input that
@@ -57,6 +60,9 @@ impl OperationGraph {
                 }
             }
         }
-        reversed(self, outputs, inputs)?.split()
+        let (forward, added) = with_statistics(self, inputs)?;
+        let mut tape = reversed(&forward, outputs, inputs)?;
+        tape.added = added;
+        tape.split()
     }
 }

@@ -1,5 +1,7 @@
 //! Scaled dot product attention.
 
+mod backward;
+pub mod backward_cases;
 pub mod cases;
 mod counters;
 pub mod data;

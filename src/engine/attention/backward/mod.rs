@@ -7,8 +7,10 @@
 //! with. The engines differ in the kernels of dQ, and of dK and dV.
 
 mod kernels;
+mod mma;
 mod parameters;
 mod problem;
 mod simt;
 
+pub(in crate::engine) use mma::BackwardMmaEngine;
 pub(in crate::engine) use simt::BackwardSimtEngine;
