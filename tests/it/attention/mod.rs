@@ -2,6 +2,7 @@
 
 mod backward;
 pub mod backward_cases;
+mod backward_counts;
 pub mod cases;
 mod counters;
 pub mod data;

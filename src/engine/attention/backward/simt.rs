@@ -12,6 +12,7 @@ use crate::engine::attention::backward::parameters::{
 };
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::score::Source;
+use crate::engine::attention::work::GAIN_MIN;
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
@@ -209,6 +210,10 @@ impl Tunable<2> for Simt<'_> {
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
         let Settings { cta_k, cta_q } = settings;
         vec![Settings { cta_k: cta_k / 2, ..settings }, Settings { cta_q: cta_q / 2, ..settings }]
+    }
+
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     fn notes(&self, _settings: Settings) -> Notes {
