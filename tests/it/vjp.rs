@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use kiln::engine::{self, Selection};
 use kiln::expr::{Math, Mode, ModeClass, Pointwise, Real};
 use kiln::graph::{
-    Attention, Band, Concatenate, Convolution, ConvolutionPass, Diagonal, GenStats, GraphBuilder,
-    Matmul, MatmulMath, NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Resample,
-    ResampleMode, ResamplePass, Sampling, Slice, Transpose, Vjp, Window,
+    Concatenate, Convolution, ConvolutionPass, GenStats, GraphBuilder, Matmul, MatmulMath,
+    NormForward, NormMode, Op, Phase, Reduction, ReductionOp, Resample, ResampleMode, ResamplePass,
+    Sampling, Slice, Transpose, Vjp, Window,
 };
 use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, reference};
@@ -26,7 +26,7 @@ fn values(count: i64, seed: u64) -> Vec<f64> {
     (0..count).map(value).collect()
 }
 
-fn filled(graph: &Graph, positive: bool) -> Values {
+pub fn filled(graph: &Graph, positive: bool) -> Values {
     let of = |tensor: &kiln::TensorDesc| {
         let count = tensor.elements().expect("small");
         let values = values(count, tensor.uid as u64);
@@ -51,7 +51,7 @@ fn all(graph: &Graph) -> Vjp {
 }
 
 /// The values of a backward graph's inputs: those of the forward one, and gradients of outputs.
-fn backward_inputs(vjp: &Vjp, inputs: &Values, gradients: &Values) -> Values {
+pub fn backward_inputs(vjp: &Vjp, inputs: &Values, gradients: &Values) -> Values {
     let forward = reference::evaluate(&vjp.forward, inputs).unwrap();
     let value = |tensor: &kiln::TensorDesc| {
         let uid = tensor.uid;
@@ -61,13 +61,13 @@ fn backward_inputs(vjp: &Vjp, inputs: &Values, gradients: &Values) -> Values {
     vjp.backward.inputs().map(value).collect()
 }
 
-fn gradients(vjp: &Vjp) -> Values {
+pub fn gradients(vjp: &Vjp) -> Values {
     let given = vjp.output_gradients.iter().filter_map(|uid| vjp.backward.tensor(*uid).ok());
     given.map(|of| (of.uid, values(of.elements().unwrap(), 77 + of.uid as u64))).collect()
 }
 
 /// The gradients of a graph in double precision are the slopes of its outputs, weighted.
-fn slopes(graph: &Graph, positive: bool) {
+pub fn slopes(graph: &Graph, positive: bool) {
     let outputs = uids(graph.outputs());
     // The gradient of a gradient of ReLU by where it is taken is 0.
     let has_slope =
@@ -117,7 +117,7 @@ fn built(build: impl FnOnce(&mut GraphBuilder) -> i64) -> Graph {
     graph.build().unwrap()
 }
 
-fn f64s(mode: Mode) -> Pointwise {
+pub fn f64s(mode: Mode) -> Pointwise {
     Pointwise::new(mode).math(Math::F64)
 }
 
@@ -318,66 +318,6 @@ fn resamplings_have_their_slopes() {
 
 /// Slices that cover a tensor, overlap in it, leave gaps, and take turns; transposes, reshapes and
 /// concatenations of what is computed.
-#[test]
-fn attentions_have_their_slopes() {
-    let plain = Attention::new(MatmulMath::F64);
-    let causal = Attention { band: Band::causal(Diagonal::BottomRight), ..plain.clone() };
-    for (op, slots) in [
-        (plain.clone(), vec![]),
-        (causal.clone(), vec![]),
-        (Attention { bias: true, ..causal.clone() }, vec![("bias", [1, 4, 1, 5])]),
-        (
-            Attention { slopes: true, sinks: true, statistics: true, ..plain },
-            vec![("slopes", [1, 4, 1, 1]), ("sinks", [1, 4, 1, 1])],
-        ),
-    ] {
-        let statistics = op.statistics;
-        let mut graph = OperationGraph::builder();
-        let q = graph.input("q", &[1, 4, 3, 3], DType::F64);
-        let q = graph.pointwise(f64s(Mode::TanhFwd), &[q]).unwrap();
-        let k = graph.input("k", &[1, 2, 5, 3], DType::F64);
-        let v = graph.input("v", &[1, 2, 5, 2], DType::F64);
-        let others = slots.iter().map(|(name, dims)| graph.input(name, dims, DType::F64));
-        let inputs: Vec<i64> = [q, k, v].into_iter().chain(others).collect();
-        let results = graph.operation(Op::Attention(op), &inputs).unwrap();
-        let y = graph.pointwise(f64s(Mode::TanhFwd), &[results[0]]).unwrap();
-        graph.output(y, "y", DType::F64);
-        if statistics {
-            graph.output(results[1], "lse", DType::F64);
-        }
-        slopes(&graph.build().unwrap(), false);
-    }
-}
-
-/// The log-sum-exp is kept for the gradients, and attention and its gradients are a kernel each
-/// (with delta, of dQ, and of dK and dV).
-#[test]
-fn attention_keeps_its_log_sum_exp() {
-    let mut graph = OperationGraph::builder();
-    let [q, k, v] = ["q", "k", "v"].map(|name| graph.input(name, &[1, 2, 64, 64], DType::Bf16));
-    let op = Attention::new(MatmulMath::F32);
-    let o = graph.operation(Op::Attention(op), &[q, k, v]).unwrap()[0];
-    graph.output(o, "o", DType::Bf16);
-    let graph = graph.build().unwrap();
-    let vjp = graph.vjp(&[o], &[q, k, v]).unwrap();
-    let lse = vjp.forward.tensor_named("lse").unwrap().uid;
-    let kept: Vec<i64> = vjp.saved.iter().filter(|of| of.kept).map(|of| of.uid).collect();
-    assert_eq!(kept, [lse]);
-    let target = Target::named("h200").unwrap();
-    for graph in [&vjp.forward, &vjp.backward] {
-        let parts = engine::partition(graph, &target, &Selection::default()).unwrap();
-        assert_eq!(parts.len(), 1, "{graph}");
-    }
-    let given = filled(&graph, false);
-    let weights = gradients(&vjp);
-    let mut values = backward_inputs(&vjp, &given, &weights);
-    for tensor in vjp.backward.inputs() {
-        let own = values.get_mut(&tensor.uid).unwrap();
-        own.iter_mut().for_each(|value| *value = tensor.dtype.round(*value));
-    }
-    harness::check(harness::kiln(), &vjp.backward, None, &values, "backward");
-}
-
 #[test]
 fn what_moves_has_its_slopes() {
     let square = |graph: &mut GraphBuilder, x: i64| {

@@ -84,7 +84,7 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
     Ok(op)
 }
 
-/// Reads the attributes of gradients: those of the forward operation, and which gradients there are.
+/// Reads the attributes of gradients: those of the forward operation, and which there are.
 pub(super) fn read_backward(
     fields: &mut Fields,
     tensors: &[TensorDesc],

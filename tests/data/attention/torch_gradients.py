@@ -121,7 +121,7 @@ def case(name, extents, given):
     ]
     operation = {"attention_backward": "f64", **attributes, **{slot: slot for slot in tensors}}
     problem = {"tensors": described, "operations": [operation]}
-    index = {"name": name, "problem": problem}
+    index = {"name": name, "problem": {"graph": problem}}
     return index, {f"{name}/{slot}": of.detach().contiguous() for slot, of in tensors.items()}
 
 

@@ -194,8 +194,8 @@ fn nothing_beyond_a_length_is_read() {
     }
 }
 
-/// Masks that serving stacks add to scores: rows that are masked altogether have an `lse` that is as
-/// large as the mask, and no gradient is NaN.
+/// Masks that serving stacks add to scores: rows that are masked altogether have an `lse` as large
+/// as the mask, and no gradient is NaN.
 #[test]
 fn large_biases_make_no_nan() {
     let shape = AttentionShape { queries: 20, keys: 35, depth: 16, width: 16, ..SMALL };

@@ -407,8 +407,8 @@ impl Tunable<4> for Mma<'_> {
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
         let mut kernels = vec![
             delta_work(&self.problem),
-            self.work_of(&schedule.of_keys, 4, true),
             self.work_of(&schedule.of_queries, 3, false),
+            self.work_of(&schedule.of_keys, 4, true),
         ];
         kernels.extend(optional_work(&self.problem, OPERAND_TILE));
         kernels
@@ -417,8 +417,8 @@ impl Tunable<4> for Mma<'_> {
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         let mut kernels = vec![
             delta(&self.problem, self.target),
-            self.key_kernel(&schedule.of_keys),
             self.query_kernel(&schedule.of_queries),
+            self.key_kernel(&schedule.of_keys),
         ];
         kernels.extend(optional(&self.problem, self.target, OPERAND_TILE));
         let delta = self.problem.rows().saturating_mul(self.problem.accumulator_bytes());

@@ -149,8 +149,8 @@ impl Tunable<2> for Simt<'_> {
 
     fn all_knobs(&self) -> [Knob; 2] {
         let sizes = vec![16, 32, 64];
-        let keys = "keys of a tile; changes the order of sums of dQ";
-        let queries = "queries of a tile; changes the order of sums of dK and dV";
+        let keys = "keys of a tile; changes the order of sums of what is broadcast along keys";
+        let queries = "queries of a tile; that of what is broadcast along queries";
         [
             Knob { name: "cta_k", about: keys, values: sizes.clone() },
             Knob { name: "cta_q", about: queries, values: sizes },
@@ -231,8 +231,8 @@ impl Tunable<2> for Simt<'_> {
         };
         let mut kernels = vec![
             delta_work(problem),
-            repeated(simt_work(problem, tile, of_keys, 4, true), slices[0]),
             repeated(simt_work(problem, tile, of_queries, 3, false), slices[1]),
+            repeated(simt_work(problem, tile, of_keys, 4, true), slices[0]),
         ];
         kernels.extend(optional_work(problem, tile));
         kernels
@@ -241,8 +241,8 @@ impl Tunable<2> for Simt<'_> {
     fn lowering(&self, settings: &Settings) -> Lowering {
         let mut kernels = vec![
             delta(&self.problem, self.target),
-            self.of_keys(*settings),
             self.of_queries(*settings),
+            self.of_keys(*settings),
         ];
         kernels.extend(optional(&self.problem, self.target, settings.tile()));
         let delta = self.problem.rows().saturating_mul(self.problem.accumulator_bytes());
