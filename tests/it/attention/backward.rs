@@ -238,8 +238,7 @@ fn what_has_no_gradient_is_refused() {
         };
         let mut add = |slot: &str| {
             let (dims, dtype) = shape(slot);
-            let uid = graph.input(slot, &dims, dtype);
-            uid
+            graph.input(slot, &dims, dtype)
         };
         let inputs: Vec<i64> = slots.inputs.iter().map(|slot| add(slot)).collect();
         let outputs: Vec<i64> = slots.outputs.iter().map(|slot| add(slot)).collect();

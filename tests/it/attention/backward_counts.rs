@@ -74,7 +74,9 @@ fn tiles_are_read_once_for_a_tile() {
     let rows = 2 * 4 * 2 * 256;
     // Two tiles of keys read all queries of both heads.
     assert_eq!(counters.total.global.bytes, of_keys + 2 * (of_queries + rows) + of_keys);
-    assert_eq!(counters.dram_read_bytes, of_keys + of_queries + rows);
+    // Tensors of the least alignment may take a sector more.
+    let least = of_keys + of_queries + rows;
+    assert!((least..=least + 64).contains(&counters.dram_read_bytes));
     assert_eq!(counters.dram_written_bytes, of_keys);
 }
 
