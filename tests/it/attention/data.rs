@@ -239,12 +239,11 @@ impl AttentionData {
     }
 
     pub fn inputs(&self) -> Values {
-        let (op, storage) = (self.operation(), self.storage());
-        if let Some(op) = self.backward() {
-            let (shape, broadcast) = (self.shape(), self.broadcast);
-            return backward_cases::case_of(op, shape, storage, broadcast, self.seed).inputs;
-        }
-        let mut case = cases::case_of(op, self.shape(), storage, self.broadcast, self.seed);
+        let (shape, storage, broadcast) = (self.shape(), self.storage(), self.broadcast);
+        let mut case = match self.backward() {
+            Some(op) => backward_cases::case_of(op, shape, storage, broadcast, self.seed),
+            None => cases::case_of(self.operation(), shape, storage, broadcast, self.seed),
+        };
         for slot in ["k", "v"] {
             let Some(read) = &self.read else { break };
             let tensor = case.graph.tensor_named(slot).expect("it is an operand");

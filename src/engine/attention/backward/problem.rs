@@ -3,9 +3,10 @@
 use crate::engine::access::ceil_div;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::expr::Program;
 use crate::graph::{AttentionBackward, AttentionShape, CanonicalGraph};
+use crate::tensor::TensorDesc;
 
 /// The gradients of one attention: the problem of that, and which gradients there are.
 #[derive(Debug)]
@@ -19,6 +20,11 @@ impl<'a> BackwardProblem<'a> {
     /// As [`Problem::backward`].
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<BackwardProblem<'a>> {
         let (mut forward, op) = Problem::backward(graph, capability)?;
+        let in_memory = ["o", "lse", "do", "dlse"].into_iter().filter_map(|slot| forward.at(slot));
+        let by_value = in_memory.map(|at| &graph.tensors[at]).find(|tensor| tensor.by_value);
+        if let Some(TensorDesc { name, .. }) = by_value {
+            return Err(Error::not_supported(format!("`{name}` is passed by value")));
+        }
         let AttentionShape { heads, kv_heads, queries, .. } = &mut forward.shape;
         if *heads == 0 {
             // Keys without a head of queries have gradients of 0, as without a query.
