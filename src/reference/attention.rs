@@ -123,7 +123,8 @@ impl<'a> Evaluation<'a> {
     /// Row of a key in `k` and `v`.
     pub fn key(&self, [batch, head, key]: [i64; 3]) -> i64 {
         let AttentionShape { kv_heads, .. } = self.shape;
-        let head = head / self.shape.group();
+        // Keys need no head of queries to have gradients.
+        let head = head / self.shape.group().max(1);
         let [outer, all] = [0, 2].map(|axis| self.operands[1].desc.dims[axis]);
         if let Some([begin, _]) = self.sequence("key_offsets", batch, all) {
             return head * all + begin + key;

@@ -327,7 +327,7 @@ impl Gradients<'_> {
         }
         let q = &self.forward.operands[0];
         for (key, terms) in by_key.iter().enumerate() {
-            let head = at[1] * self.shape.group();
+            let head = at[1] * self.shape.group().max(1);
             let Some(row) = self.forward.key_row([at[0], head, key as i64]) else { continue };
             for column in 0..depth {
                 let terms =

@@ -3,7 +3,7 @@
 //!
 //! A block of the kernel of dK and dV has a tile of keys, rows of S^T: P^T and dS^T are operands of
 //! the next MMA in the registers that they are computed in. One of the kernel of dQ has a tile of
-//! queries. The scores are computed in both: 7 products of tiles, and no sum of blocks.
+//! queries. The scores are computed in both: 7 GEMMs of tiles, and no sum of blocks.
 
 use kiln_machine::Operands;
 use serde::Serialize;
