@@ -73,6 +73,8 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &attention::WgmmaEngine,
         &attention::MmaEngine,
         &attention::SimtEngine,
+        &attention::BackwardMmaEngine,
+        &attention::BackwardSimtEngine,
         &rnn::CTA,
         &rnn::CLUSTER,
         &rnn::GRID,

@@ -48,6 +48,7 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
         let operands: Vec<&TensorDesc> = operation.inputs.iter().map(tensor).collect();
         let shape = match &operation.op {
             Op::Attention(op) => Some(op.shape(&operands)?),
+            Op::AttentionBackward(op) => Some(op.shape(&operands)?),
             _ => None,
         };
         for (at, (slot, operand)) in operation.op.slots().inputs.iter().zip(&operands).enumerate() {
@@ -192,6 +193,8 @@ fn attended(
             "key_offsets" => (at as i64 * rows(1, 2) / count) as f64,
             "mask" => f64::from(u8::from(part < 0.75)),
             "descale_q" | "descale_k" | "descale_v" => positive(*value),
+            // About that of scores of the unit variance that random queries and keys have.
+            "lse" => *value + (shape.keys.max(1) as f64).ln() + 0.5,
             _ => *value,
         };
     }

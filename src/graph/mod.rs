@@ -51,7 +51,8 @@ mod validate;
 mod views;
 
 pub use attention::{
-    Attention, AttentionShape, Band, CAPTURED_MAX, Diagonal, ScoreInput, Softcap, score_inputs,
+    Attention, AttentionBackward, AttentionShape, Band, CAPTURED_MAX, Diagonal, ScoreInput,
+    Softcap, score_inputs,
 };
 pub use builder::GraphBuilder;
 pub use canonical::{CanonicalGraph, GraphDigest};

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
-use crate::graph::attention::Attention;
+use crate::graph::attention::{Attention, AttentionBackward};
 use crate::graph::convolution::Convolution;
 use crate::graph::find::find;
 use crate::graph::matmul::Matmul;
@@ -62,6 +62,8 @@ pub enum Op {
     BnBackwardWeights(BnBackwardWeights),
     /// Scaled dot-product attention.
     Attention(Attention),
+    /// Gradients of an attention.
+    AttentionBackward(AttentionBackward),
     /// A flag that is set or waited for (section 8.2.2.24).
     Signal(Signal),
     /// Recurrent layer without its input GEMM (section 6.2.1.36).
@@ -92,6 +94,7 @@ macro_rules! of_kind {
             Op::BnFinalize(op) => op,
             Op::BnBackwardWeights(op) => op,
             Op::Attention(op) => op,
+            Op::AttentionBackward(op) => op,
             Op::Signal(op) => op,
             Op::Recurrence(op) => op,
             Op::Slice(op) => op,

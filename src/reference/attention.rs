@@ -18,14 +18,11 @@ pub(super) fn evaluate(
     operands: &[Operand<'_>],
     outputs: &[&TensorDesc],
 ) -> Vec<Expected> {
-    let descs: Vec<&TensorDesc> = operands.iter().map(|operand| operand.desc).collect();
-    let shape = op.shape(&descs).expect("the operation was checked");
-    let slots = Op::Attention(op.clone()).slots();
-    let arithmetic = Arithmetic::new(op.score_dtype());
-    let of = Evaluation { op, shape, slots, operands, arithmetic };
+    let of = Evaluation::of(op, operands);
+    let shape = of.shape;
     // Rows outside every sequence are not written.
     let open = Approx::anything(0.0);
-    let rows = &descs[0].dims[..3];
+    let rows = &operands[0].desc.dims[..3];
     let mut values = vec![open; count(rows) * shape.width as usize];
     let mut sums = vec![open; count(rows)];
     for row in 0..count(&shape.rows()) as i64 {
@@ -40,11 +37,12 @@ pub(super) fn evaluate(
     results.map(|(values, tensor)| Expected::stored(values, tensor)).collect()
 }
 
-struct Evaluation<'a> {
+/// An attention and its operands, which others may follow.
+pub(super) struct Evaluation<'a> {
     op: &'a Attention,
-    shape: AttentionShape,
+    pub shape: AttentionShape,
     slots: Slots,
-    operands: &'a [Operand<'a>],
+    pub operands: &'a [Operand<'a>],
     arithmetic: Arithmetic,
 }
 
@@ -52,11 +50,21 @@ struct Evaluation<'a> {
 const NEGLIGIBLE: f64 = 110.0;
 
 /// The score of an unmasked key.
-struct Score {
-    key: i64,
-    score: Approx,
+pub(super) struct Score {
+    pub key: i64,
+    pub score: Approx,
     /// Whether a program may or may not mask the key, within its error.
-    undecided: bool,
+    pub undecided: bool,
+}
+
+/// A score on its way through its modifications.
+pub(super) struct Stages {
+    /// Before the first soft cap.
+    pub scaled: Approx,
+    /// Before the last one.
+    pub biased: Approx,
+    /// Before the program.
+    pub modified: Approx,
 }
 
 /// Exponential of a score relative to row_max.
@@ -66,14 +74,22 @@ struct Weight {
     error: f64,
 }
 
-impl Evaluation<'_> {
+impl<'a> Evaluation<'a> {
+    pub fn of(op: &'a Attention, operands: &'a [Operand<'a>]) -> Evaluation<'a> {
+        let descs: Vec<&TensorDesc> = operands.iter().map(|operand| operand.desc).collect();
+        let shape = op.shape(&descs).expect("the operation was checked");
+        let slots = Op::Attention(op.clone()).slots();
+        let arithmetic = Arithmetic::new(op.score_dtype());
+        Evaluation { op, shape, slots, operands, arithmetic }
+    }
+
     fn operand(&self, slot: &str) -> Option<&Operand<'_>> {
         let at = self.slots.inputs.iter().position(|name| *name == slot)?;
         Some(&self.operands[at])
     }
 
     /// Element of an operand at an index, with dimensions of extent 1 broadcast.
-    fn element(&self, slot: &str, index: &[i64]) -> Option<Approx> {
+    pub fn element(&self, slot: &str, index: &[i64]) -> Option<Approx> {
         let operand = self.operand(slot)?;
         let at = broadcast_position(index, &operand.desc.dims);
         Some(operand.at(self.arithmetic, at))
@@ -93,7 +109,7 @@ impl Evaluation<'_> {
     }
 
     /// Row of a query in `q`, if the sequence has it.
-    fn query(&self, [batch, head, query]: [i64; 3]) -> Option<usize> {
+    pub fn query(&self, [batch, head, query]: [i64; 3]) -> Option<usize> {
         let AttentionShape { heads, .. } = self.shape;
         let all = self.operands[0].desc.dims[2];
         let row = match self.sequence("query_offsets", batch, all) {
@@ -105,9 +121,10 @@ impl Evaluation<'_> {
     }
 
     /// Row of a key in `k` and `v`.
-    fn key(&self, [batch, head, key]: [i64; 3]) -> i64 {
+    pub fn key(&self, [batch, head, key]: [i64; 3]) -> i64 {
         let AttentionShape { kv_heads, .. } = self.shape;
-        let head = head / self.shape.group();
+        // Keys need no head of queries to have gradients.
+        let head = head / self.shape.group().max(1);
         let [outer, all] = [0, 2].map(|axis| self.operands[1].desc.dims[axis]);
         if let Some([begin, _]) = self.sequence("key_offsets", batch, all) {
             return head * all + begin + key;
@@ -118,8 +135,17 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Range of keys `[begin, end)` left by lengths, window and intervals.
-    fn bounds(&self, [batch, head, query]: [i64; 3]) -> [i64; 2] {
+    /// Row of a key in `k` and `v`, if the sequence has it.
+    pub fn key_row(&self, at: [i64; 3]) -> Option<usize> {
+        let all = self.operands[1].desc.dims[2];
+        match self.sequence("key_offsets", at[0], all) {
+            Some([begin, end]) if at[2] >= end - begin => None,
+            _ => Some(self.key(at) as usize),
+        }
+    }
+
+    /// Queries and keys of a sequence.
+    fn lengths(&self, batch: i64) -> [i64; 2] {
         let AttentionShape { queries, keys, .. } = self.shape;
         let own = |slot: &str, offsets: &str, operand: usize, extent: i64| {
             let sequence = self.sequence(offsets, batch, self.operands[operand].desc.dims[2]);
@@ -127,7 +153,17 @@ impl Evaluation<'_> {
             self.integer(slot, &[batch, 0, 0, 0]).map_or(extent, |own| own.clamp(0, extent))
         };
         let queries = own("query_lengths", "query_offsets", 0, queries);
-        let keys = own("key_lengths", "key_offsets", 1, keys);
+        [queries, own("key_lengths", "key_offsets", 1, keys)]
+    }
+
+    /// Whether a query lies beyond the length of its sequence.
+    pub fn is_behind(&self, [batch, _, query]: [i64; 3]) -> bool {
+        query >= self.lengths(batch)[0]
+    }
+
+    /// Range of keys `[begin, end)` left by lengths, window and intervals.
+    fn bounds(&self, [batch, head, query]: [i64; 3]) -> [i64; 2] {
+        let [queries, keys] = self.lengths(batch);
         if query >= queries {
             return [0, 0];
         }
@@ -148,7 +184,7 @@ impl Evaluation<'_> {
     }
 
     /// Scores of the unmasked keys of a query.
-    fn scores(&self, row: [i64; 3]) -> Vec<Score> {
+    pub fn scores(&self, row: [i64; 3]) -> Vec<Score> {
         let [begin, end] = self.bounds(row);
         let [batch, head, query] = row;
         let score = |key: i64| {
@@ -166,6 +202,15 @@ impl Evaluation<'_> {
 
     /// A modified score, before masking.
     fn score(&self, index: [i64; 4]) -> Approx {
+        let score = self.stages(index).modified;
+        match self.op.score.as_deref() {
+            None => score,
+            Some(program) => self.run(program, "score", index, score),
+        }
+    }
+
+    /// A score until its program.
+    pub fn stages(&self, index: [i64; 4]) -> Stages {
         let [batch, head, query, key] = index;
         let depth = self.shape.depth;
         let query_row = self.query([batch, head, query]).expect("the sequence has the query");
@@ -188,6 +233,7 @@ impl Evaluation<'_> {
             Some(softcap) if softcap.last == last => self.capped(score, softcap.cap.get()),
             _ => score,
         };
+        let scaled = score;
         score = capped(score, false);
         if let Some(bias) = self.element("bias", &index) {
             score = add(arithmetic, score, bias);
@@ -196,17 +242,18 @@ impl Evaluation<'_> {
             let distance = Approx::exact((key - query) as f64);
             score = add(arithmetic, score, arithmetic.mul(slope, distance));
         }
-        score = capped(score, true);
-        match self.op.score.as_deref() {
-            None => score,
-            Some(program) => self.run(program, "score", index, score),
-        }
+        Stages { scaled, biased: score, modified: capped(score, true) }
     }
 
     /// Soft cap `cap * tanh(score / cap)`, whose slope is at most 1.
     fn capped(&self, score: Approx, cap: f64) -> Approx {
-        let cap = self.arithmetic.operand(cap, 0.0);
-        let quotient = self.arithmetic.div(score, cap);
+        let tanh = self.tanh_of(score, cap);
+        self.arithmetic.mul(tanh, self.arithmetic.operand(cap, 0.0))
+    }
+
+    /// `tanh(score / cap)`.
+    pub fn tanh_of(&self, score: Approx, cap: f64) -> Approx {
+        let quotient = self.arithmetic.div(score, self.arithmetic.operand(cap, 0.0));
         let tanh = quotient.value.tanh();
         // Device functions are within 4 ulp of 1.
         let precise = 4.0 * self.epsilon();
@@ -220,16 +267,29 @@ impl Evaluation<'_> {
         };
         // The error is at most the range of tanh, but NaN may propagate.
         let moved = if quotient.error > 2.0 { 2.0 } else { quotient.error };
-        self.arithmetic.mul(Approx { value: tanh, error: moved + own }, cap)
+        Approx { value: tanh, error: moved + own }
     }
 
-    fn activations(&self) -> Activations {
+    pub fn activations(&self) -> Activations {
         self.op.activations(self.operands[0].desc.dtype)
     }
 
     /// Evaluates a program over scores.
     fn run(&self, program: &Program, name: &str, index: [i64; 4], score: Approx) -> Approx {
-        let input = |input: ScoreInput| match input {
+        let input = |input: ScoreInput| self.program_input(name, input, index, score);
+        let inputs: Vec<Approx> = score_inputs(program).into_iter().map(input).collect();
+        bound::program(program, &inputs, self.activations())[0]
+    }
+
+    /// An input of the program of this name.
+    pub fn program_input(
+        &self,
+        name: &str,
+        input: ScoreInput,
+        index: [i64; 4],
+        score: Approx,
+    ) -> Approx {
+        match input {
             ScoreInput::Score => score,
             ScoreInput::Coordinate(axis) => Approx::exact(index[axis] as f64),
             ScoreInput::Captured(at) => {
@@ -239,9 +299,7 @@ impl Evaluation<'_> {
                 let value = operand.expected.values[position];
                 Approx { value, error: operand.expected.bounds[position] }
             }
-        };
-        let inputs: Vec<Approx> = score_inputs(program).into_iter().map(input).collect();
-        bound::program(program, &inputs, self.activations())[0]
+        }
     }
 
     /// Result and log-sum-exp of a query.
@@ -388,7 +446,7 @@ impl Evaluation<'_> {
         if self.op.math == MatmulMath::Tf32 { matmul::tf32(value) } else { value }
     }
 
-    fn kept(&self, [batch, head, query]: [i64; 3], key: i64) -> bool {
+    pub fn kept(&self, [batch, head, query]: [i64; 3], key: i64) -> bool {
         let number = |slot: &str| self.integer(slot, &[0, 0, 0, 0]);
         let (Some(seed), Some(offset)) = (number("seed"), number("offset")) else { return true };
         self.op.kept(seed, offset, &self.shape, [batch, head, query, key])

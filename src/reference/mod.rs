@@ -7,6 +7,7 @@
 
 mod approx;
 mod attention;
+mod attention_backward;
 mod bound;
 mod convolution;
 mod expected;
@@ -82,6 +83,7 @@ pub fn evaluate(
             Op::BnFinalize(op) => statistics::finalize(op, &operands, &outputs),
             Op::BnBackwardWeights(op) => statistics::backward_weights(op, &operands, &outputs),
             Op::Attention(op) => attention::evaluate(op, &operands, &outputs),
+            Op::AttentionBackward(op) => attention_backward::evaluate(op, &operands, &outputs),
             Op::Recurrence(op) => recurrence::evaluate(op, &operands, &outputs),
             Op::Signal(op) => signal::evaluate(op, &operands, &outputs)?,
             Op::Slice(op) => vec![views::slice(op, &operands[0], outputs[0])],

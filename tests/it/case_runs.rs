@@ -248,6 +248,11 @@ fn attentions() {
 }
 
 #[test]
+fn attention_gradients() {
+    run("attention_backward", none);
+}
+
+#[test]
 fn convolutions() {
     run("convolution", none);
 }

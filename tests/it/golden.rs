@@ -9,14 +9,15 @@ use kiln::codegen::Templates;
 use kiln::engine::{self};
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
-    Attention, AttentionShape, Band, Diagonal, Direction, Matmul, MatmulMath, Recurrence,
-    Reduction, ReductionOp, RowLayout, Signal, Softcap,
+    Attention, AttentionBackward, AttentionShape, Band, Diagonal, Direction, Matmul, MatmulMath,
+    Recurrence, Reduction, ReductionOp, RowLayout, Signal, Softcap,
 };
 use kiln::kernel::KernelPlan;
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::attention::backward_cases;
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
 use crate::columns::{batch_norm, statistics};
 use crate::convolution;
@@ -359,4 +360,42 @@ fn golden_attention() {
     let one = AttentionShape { queries: 1, keys: 8000, ..shape };
     let one = sources("attention_decode", &of(&pages, one));
     assert_golden("sm80_attention_bf16_decode.cu", &one);
+}
+
+/// Gradients of the attention of a language model, and those of everything that there is.
+#[test]
+fn golden_attention_gradients() {
+    let shape = AttentionShape {
+        batches: 2,
+        heads: 32,
+        kv_heads: 8,
+        queries: 2048,
+        keys: 2048,
+        depth: 128,
+        width: 128,
+    };
+    let storage = [Storage::packed(DType::Bf16); 4];
+    let causal =
+        Attention { band: Band::causal(Diagonal::BottomRight), ..Attention::new(MatmulMath::F32) };
+    let plain = AttentionBackward::new(causal.clone());
+    let plain = backward_cases::graph(&plain, shape, storage, [true; 4]);
+    assert_golden(
+        "sm80_attention_backward_bf16_mma.cu",
+        &sources("attention_backward_mma", &plain),
+    );
+    let full = Attention {
+        softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
+        bias: true,
+        sinks: true,
+        key_lengths: true,
+        dropout: Some(Real::new(0.1)),
+        ..causal
+    };
+    let full = AttentionBackward { dbias: true, dsinks: true, ..AttentionBackward::new(full) };
+    let broadcast = [false, true, true, true];
+    let full = backward_cases::graph(&full, shape, storage, broadcast);
+    assert_golden(
+        "sm75_attention_backward_bf16_simt.cu",
+        &sources("attention_backward_simt", &full),
+    );
 }

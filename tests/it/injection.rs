@@ -10,14 +10,15 @@ use kiln::engine::{self, EngineConfig, engines};
 use kiln::escape::is_word;
 use kiln::expr::Real;
 use kiln::graph::{
-    Attention, AttentionShape, Direction, MatmulMath, Recurrence, RecurrenceSlots, RowLayout,
-    Signal, Softcap,
+    Attention, AttentionBackward, AttentionShape, Direction, MatmulMath, Recurrence,
+    RecurrenceSlots, RowLayout, Signal, Softcap,
 };
 use kiln::plan::{Dump, Problem};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph};
 use serde_json::Value as Json;
 
+use crate::attention::backward_cases;
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
 use crate::convolution;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
@@ -222,6 +223,14 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         statistics: true,
         ..plain.clone()
     };
+    let gradients = AttentionBackward {
+        dlse: true,
+        dbias: true,
+        dsinks: true,
+        dscore: [true, false, false, false, false, false, false, false],
+        ..AttentionBackward::new(Attention { sinks: true, ..full.clone() })
+    };
+    let few = AttentionBackward::new(plain.clone());
     let one = AttentionShape { queries: 1, keys: 8000, ..shape };
     let paged = Attention { paged: true, key_lengths: true, ..plain.clone() };
     let with = RecurrenceSlots {
@@ -248,6 +257,8 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (attention(full, shape, storage, [true; 4]), vec![]),
         (attention(plain, shape, storage, [true; 4]), vec![]),
         (attention(paged, one, storage, [true; 4]), vec![("cluster", 1), ("split", 4)]),
+        (backward_cases::graph(&gradients, shape, storage, [true; 4]), vec![]),
+        (backward_cases::graph(&few, shape, storage, [true; 4]), vec![]),
         (recurrent(&cell(own), 5, DType::F16), vec![]),
         (rms_gradients([300, 96]), vec![]),
         (recurrent(&cell(gated()), 5, DType::F32), vec![]),

@@ -110,6 +110,7 @@ mod trust;
 mod tuned_splits;
 mod views;
 mod vjp;
+mod vjp_attention;
 mod warm;
 mod wild;
 mod wild_layers;

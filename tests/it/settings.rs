@@ -66,6 +66,8 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
             let read = plan.kernels()[0].report().stem.ends_with("_read");
             (knobs(&["threads_row", "vector", "split", "cluster"]), read)
         }
+        "attention_backward_simt" => (Vec::new(), false),
+        "attention_backward_mma" => (knobs(&["step_k", "step_q"]), false),
         "reduction_columns" => (knobs(&["threads_y", "split"]), false),
         // Splits of K are whole steps.
         _ if config.knob("split_k").unwrap() == 1 => (Vec::new(), false),

@@ -11,8 +11,8 @@ use kiln::codegen::Templates;
 use kiln::engine::{self, EngineConfig, engines};
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
-    Attention, AttentionShape, Band, Diagonal, Matmul, MatmulMath, Op, Recurrence, Reduction,
-    ReductionOp,
+    Attention, AttentionBackward, AttentionShape, Band, Diagonal, Matmul, MatmulMath, Op,
+    Recurrence, Reduction, ReductionOp,
 };
 use kiln::kernel::KernelSpec;
 use kiln::rnn::{CellKind, CellOptions};
@@ -20,6 +20,7 @@ use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 use serde_json::Value;
 
+use crate::attention::backward_cases;
 use crate::attention::cases::{Storage, graph as attention, keep_program};
 use crate::gemm::cases::{Case, Lay};
 use crate::gemm::fusion::{bias_gelu, rich, swiglu, two_outputs};
@@ -72,6 +73,12 @@ fn more_graphs() -> Vec<OperationGraph> {
         ..plain.clone()
     };
     let of = |op: &Attention, storage| attention(op.clone(), shape, storage, [true; 4]);
+    let backward = |op: &Attention, broadcast: [bool; 4]| {
+        let bias = !op.bias;
+        let op = Attention { bias: true, descale_v: false, ..op.clone() };
+        let op = AttentionBackward { dbias: bias, ..AttentionBackward::new(op) };
+        backward_cases::graph(&op, shape, storage, broadcast)
+    };
     let long = AttentionShape { depth: 512, width: 512, ..shape };
     vec![
         linear([Bf16, Bf16, F16], [256, 256, 512]),
@@ -84,6 +91,8 @@ fn more_graphs() -> Vec<OperationGraph> {
         rich([100, 60, 72], F16),
         bias_gelu([100, 60, 72], F32),
         of(&masked, storage),
+        backward(&masked, [true; 4]),
+        backward(&ragged, [false; 4]),
         of(&masked, fp8),
         of(&ragged, storage),
         of(&plain, fp8),

@@ -26,7 +26,7 @@ fn values(count: i64, seed: u64) -> Vec<f64> {
     (0..count).map(value).collect()
 }
 
-fn filled(graph: &Graph, positive: bool) -> Values {
+pub fn filled(graph: &Graph, positive: bool) -> Values {
     let of = |tensor: &kiln::TensorDesc| {
         let count = tensor.elements().expect("small");
         let values = values(count, tensor.uid as u64);
@@ -51,7 +51,7 @@ fn all(graph: &Graph) -> Vjp {
 }
 
 /// The values of a backward graph's inputs: those of the forward one, and gradients of outputs.
-fn backward_inputs(vjp: &Vjp, inputs: &Values, gradients: &Values) -> Values {
+pub fn backward_inputs(vjp: &Vjp, inputs: &Values, gradients: &Values) -> Values {
     let forward = reference::evaluate(&vjp.forward, inputs).unwrap();
     let value = |tensor: &kiln::TensorDesc| {
         let uid = tensor.uid;
@@ -61,13 +61,13 @@ fn backward_inputs(vjp: &Vjp, inputs: &Values, gradients: &Values) -> Values {
     vjp.backward.inputs().map(value).collect()
 }
 
-fn gradients(vjp: &Vjp) -> Values {
+pub fn gradients(vjp: &Vjp) -> Values {
     let given = vjp.output_gradients.iter().filter_map(|uid| vjp.backward.tensor(*uid).ok());
     given.map(|of| (of.uid, values(of.elements().unwrap(), 77 + of.uid as u64))).collect()
 }
 
 /// The gradients of a graph in double precision are the slopes of its outputs, weighted.
-fn slopes(graph: &Graph, positive: bool) {
+pub fn slopes(graph: &Graph, positive: bool) {
     slopes_at(graph, &filled(graph, positive), 2e-6);
 }
 
@@ -128,7 +128,7 @@ fn built(build: impl FnOnce(&mut GraphBuilder) -> i64) -> Graph {
     graph.build().unwrap()
 }
 
-fn f64s(mode: Mode) -> Pointwise {
+pub fn f64s(mode: Mode) -> Pointwise {
     Pointwise::new(mode).math(Math::F64)
 }
 

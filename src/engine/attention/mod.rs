@@ -8,6 +8,7 @@
 //! `problem` describes the computation, `score` turns everything that modifies or masks a score
 //! into one program, `parameters` renders both. The engines differ in the main loop.
 
+mod backward;
 mod decode;
 mod mma;
 mod parameters;
@@ -19,6 +20,7 @@ mod tile_order;
 mod wgmma;
 mod work;
 
+pub(super) use backward::{BackwardMmaEngine, BackwardSimtEngine};
 pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
 use crate::engine::signature::{ctype, kernel_parameter};
-use crate::expr::{Emission, Identifiers};
+use crate::expr::{Emission, EmittedProgram, Identifiers, Program, Value};
 use crate::graph::{AttentionShape, Band, Diagonal};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -36,7 +36,6 @@ pub(super) struct ProblemParameters {
     /// Declarations of workspace parameters.
     pub(super) scratch: Vec<&'static str>,
     fp8: bool,
-    o_type: &'static str,
     /// Type of the log-sum-exp, if it is stored.
     lse_type: Option<&'static str>,
     /// Functions of `device/ops/pointwise.cuh` that the kernel calls.
@@ -76,6 +75,8 @@ pub(super) struct SequenceParameters {
     paged: Option<Paged>,
     /// Whether Q, K and V are accessed through tensor maps alone.
     mapped: bool,
+    /// Whether keys have gradients.
+    key_results: bool,
     /// Coordinates of a query's and a key's row.
     pub(super) q_batch: &'static str,
     q_row: &'static str,
@@ -101,9 +102,9 @@ struct Paged {
     entry: String,
 }
 
-/// What the attention kernels read besides (`attention/mask_range.cuh`, `attention/score.cuh`).
+/// What kernels that compute scores read (`attention/mask_range.cuh`, `attention/score.cuh`).
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct AttentionParameters {
+pub(super) struct ScoreParameters {
     /// The operation and its operands, line by line.
     listing: Vec<String>,
     /// Bounds of the unmasked keys, relative to the query's own.
@@ -111,18 +112,27 @@ pub(super) struct AttentionParameters {
     right: Option<String>,
     bottom_right: bool,
     intervals: Option<Interval>,
-    /// Whether tiles with the most keys come last, and so are started first.
-    descending: bool,
-    /// Pairs of batch and heads whose tiles run at the same time (`attention/rasterize.cuh`).
-    raster_pairs: i64,
-    /// Whether the score program changes scores, masks them, reads tensors, is long.
+    /// Whether the score program changes scores, masks them, is long.
     modified: bool,
     masked: bool,
-    reads: bool,
     long: bool,
     inputs: Vec<Input>,
     lines: Vec<String>,
     dropout: Option<Dropout>,
+}
+
+/// What the attention kernels read besides.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct AttentionParameters {
+    #[serde(flatten)]
+    score: ScoreParameters,
+    /// Whether the score program reads tensors.
+    reads: bool,
+    /// Whether tiles with the most keys come last, and so are started first.
+    descending: bool,
+    /// Pairs of batch and heads whose tiles run at the same time (`attention/rasterize.cuh`).
+    raster_pairs: i64,
+    o_type: &'static str,
     /// Elements at the coordinates of a score.
     sinks: Option<String>,
     descale_v: Option<String>,
@@ -135,9 +145,9 @@ struct Interval {
     end: String,
 }
 
-/// An input of the score program.
+/// An input of the score program, or of its derivative.
 #[derive(Debug, Clone, Serialize)]
-struct Input {
+pub(super) struct Input {
     name: String,
     ctype: &'static str,
     value: String,
@@ -175,7 +185,6 @@ pub(super) fn problem_parameters(
         tensors: passed.iter().map(|(slot, at)| tensor(problem, slot, *at)).collect(),
         scratch: Vec::new(),
         fp8: ["q", "k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8()),
-        o_type: ctype(problem.tensor("o").dtype),
         lse_type: statistics.then(|| ctype(problem.tensor("lse").dtype)),
         functions,
         reductions: ["Add", "Max"],
@@ -191,6 +200,25 @@ pub(super) fn attention_parameters(
     target: &Target,
     packs: bool,
 ) -> (AttentionParameters, BTreeSet<&'static str>) {
+    let op = problem.op;
+    let (score, functions) = score_parameters(problem, listing(problem, forward_lines(problem)));
+    let parameters = AttentionParameters {
+        score,
+        reads: problem.score.reads_tensors(),
+        descending: op.band.right.is_some(),
+        raster_pairs: raster_pairs(problem, target, packs),
+        o_type: ctype(problem.tensor("o").dtype),
+        sinks: op.sinks.then(|| element(problem, "sinks")),
+        descale_v: op.descale_v.then(|| element(problem, "descale_v")),
+    };
+    (parameters, functions)
+}
+
+/// Parameters of a kernel that computes scores, with the functions that the score program calls.
+pub(super) fn score_parameters(
+    problem: &Problem<'_>,
+    listing: Vec<String>,
+) -> (ScoreParameters, BTreeSet<&'static str>) {
     let (op, score) = (problem.op, &problem.score);
     let Band { diagonal, left, right } = op.band;
     // A window larger than all keys has no effect.
@@ -207,50 +235,57 @@ pub(super) fn attention_parameters(
         seed: element(problem, "seed"),
         offset: element(problem, "offset"),
     };
-    let mut names = Identifiers::new();
-    let own = ["score", "batch", "head", "query", "key", "result", "keep", "t"];
-    let own = own.map(|name| names.fresh(name));
-    let (mut identifiers, mut inputs) = (Vec::new(), Vec::new());
-    for (input, source) in score.program.inputs().iter().zip(&score.sources) {
-        let ctype = input.dtype().register();
-        match source {
-            Source::Score => identifiers.push(own[0].clone()),
-            // Coordinates are integers in the kernel.
-            Source::Coordinate(axis) => identifiers.push(format!("{ctype}({})", own[axis + 1])),
-            Source::Tensor(slot) => {
-                let name = names.fresh(slot);
-                inputs.push(Input { name: name.clone(), ctype, value: element(problem, slot) });
-                identifiers.push(name);
-            }
-        }
-    }
-    let outputs = [own[5].clone(), own[6].clone()];
-    let activations = op.activations(problem.tensor("q").dtype);
-    let emitted = score.program.emit_with(
-        &identifiers,
-        &outputs,
-        &mut names,
-        Emission { activations, shared: &[] },
-    );
-    let parameters = AttentionParameters {
-        listing: listing(problem),
+    let (inputs, emitted) = emitted(problem, &score.program, "keep");
+    let parameters = ScoreParameters {
+        listing,
         left: left.map(bound),
         right: right.map(bound),
         bottom_right: diagonal == Diagonal::BottomRight,
         intervals: op.intervals.then(interval),
-        descending: right.is_some(),
-        raster_pairs: raster_pairs(problem, target, packs),
         modified: score.is_modified(),
         masked: score.is_masked(),
-        reads: score.reads_tensors(),
         long: score.is_long(),
         inputs,
         lines: emitted.lines,
         dropout: op.dropout.is_some().then(dropout),
-        sinks: op.sinks.then(|| element(problem, "sinks")),
-        descale_v: op.descale_v.then(|| element(problem, "descale_v")),
     };
     (parameters, emitted.functions)
+}
+
+/// The lines of a program over scores, and the inputs that they read; a second result, or an input
+/// behind those of the score program, has the name `other`.
+pub(super) fn emitted(
+    problem: &Problem<'_>,
+    program: &Program,
+    other: &str,
+) -> (Vec<Input>, EmittedProgram) {
+    let mut names = Identifiers::new();
+    let own = ["score", "batch", "head", "query", "key", "result", other, "t"];
+    let own = own.map(|name| names.fresh(name));
+    let (mut identifiers, mut inputs) = (Vec::new(), Vec::new());
+    for (at, input) in program.inputs().iter().enumerate() {
+        let ctype = input.dtype().register();
+        match problem.score.sources.get(at) {
+            None => identifiers.push(own[6].clone()),
+            Some(Source::Score) => identifiers.push(own[0].clone()),
+            // Coordinates are integers in the kernel.
+            Some(Source::Coordinate(axis)) => {
+                identifiers.push(format!("{ctype}({})", own[axis + 1]));
+            }
+            Some(Source::Tensor(slot)) => {
+                let name = names.fresh(slot);
+                if program.reads(Value::Input(at)) {
+                    let value = element(problem, slot);
+                    inputs.push(Input { name: name.clone(), ctype, value });
+                }
+                identifiers.push(name);
+            }
+        }
+    }
+    let activations = problem.op.activations(problem.tensor("q").dtype);
+    let emission = Emission { activations, shared: &[] };
+    let outputs = [own[5].clone(), own[6].clone()];
+    (inputs, program.emit_with(&identifiers, &outputs, &mut names, emission))
 }
 
 /// The share of L2 for K and V; FlashAttention-3 takes 32 MB of Hopper's 50.
@@ -275,16 +310,31 @@ pub(super) fn raster_pairs(problem: &Problem<'_>, target: &Target, packs: bool) 
     fit.saturating_mul(sharing).min((1 << 30) / queries).max(1)
 }
 
-/// The operation and its operands, line by line.
-fn listing(problem: &Problem<'_>) -> Vec<String> {
+/// The KV head of query head `h`.
+fn kv_head(problem: &Problem<'_>) -> String {
+    match problem.shape.group() {
+        ..=1 => "h".to_owned(),
+        group => format!("h / {group}"),
+    }
+}
+
+/// The scores before they are modified.
+pub(super) fn score_line(problem: &Problem<'_>) -> String {
+    let (kv, scale) = (kv_head(problem), problem.op.scale_of(problem.shape.depth));
+    format!("s[b, h, i, j] = {scale} q[b, h, i] . k[b, {kv}, j]")
+}
+
+/// What the forward operation computes.
+fn forward_lines(problem: &Problem<'_>) -> Vec<String> {
+    let kv = kv_head(problem);
+    let result = format!("o[b, h, i] = sum over j of softmax_j(s[b, h, i, j]) v[b, {kv}, j]");
+    vec![result, score_line(problem)]
+}
+
+/// The operation, after `lines` that say what is computed, and its operands, line by line.
+pub(super) fn listing(problem: &Problem<'_>, mut lines: Vec<String>) -> Vec<String> {
     let (op, shape) = (problem.op, &problem.shape);
     let AttentionShape { heads, kv_heads, queries, keys, depth, width, .. } = *shape;
-    let kv = if shape.group() > 1 { format!("h / {}", shape.group()) } else { "h".to_owned() };
-    let scale = op.scale_of(depth);
-    let mut lines = vec![
-        format!("o[b, h, i] = sum over j of softmax_j(s[b, h, i, j]) v[b, {kv}, j]"),
-        format!("s[b, h, i, j] = {scale} q[b, h, i] . k[b, {kv}, j]"),
-    ];
     let Band { diagonal, left, right } = op.band;
     let own = match diagonal {
         Diagonal::BottomRight => "i + seqlen_k - seqlen_q",
@@ -331,17 +381,22 @@ fn listing(problem: &Problem<'_>) -> Vec<String> {
 /// A tensor by its slot, with the extents that a kernel is made for.
 fn described(problem: &Problem<'_>, slot: &str, at: usize) -> String {
     let (op, tensor) = (problem.op, &problem.graph.tensors[at]);
-    let is_key = matches!(slot, "k" | "v");
+    let is_key = matches!(slot, "k" | "v" | "dk" | "dv");
     let ragged = if is_key { op.keys_max } else { op.queries_max }.is_some();
     let extent = |(axis, dim): (usize, &i64)| match axis {
         0 if slot.ends_with("_offsets") => "B + 1".to_owned(),
         0 if *dim > 1 && !(is_key && op.paged) => "B".to_owned(),
-        2 if ragged && matches!(slot, "q" | "k" | "v" | "o" | "lse") => "T".to_owned(),
+        2 if ragged && has_rows(slot) => "T".to_owned(),
         _ => dim.to_string(),
     };
     let dims: Vec<String> = tensor.dims.iter().enumerate().map(extent).collect();
     let by_value = if tensor.by_value { " by value" } else { "" };
     format!("{slot}: {}[{}]{by_value}", tensor.dtype, dims.join(", "))
+}
+
+/// Whether a tensor has a row for each query or key.
+fn has_rows(slot: &str) -> bool {
+    matches!(slot, "q" | "k" | "v" | "o" | "lse" | "do" | "dlse" | "dq" | "dk" | "dv")
 }
 
 /// The run-time numbers of a kernel, behind its tensors and workspace.
@@ -396,7 +451,8 @@ fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> TensorParamet
     let named = AXES.iter().zip(&strides).map(|(name, value)| Stride { name, value: *value });
     TensorParameters {
         name: slot,
-        declaration: kernel_parameter(problem.graph, at, slot),
+        // `do` is a word of C++.
+        declaration: kernel_parameter(problem.graph, at, if slot == "do" { "do_" } else { slot }),
         text: described(problem, slot, at),
         strides: named.collect(),
         offset: if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
@@ -410,7 +466,7 @@ fn stride((dim, stride): (&i64, &i64)) -> i64 {
 
 /// C++ expression of an operand's element at the coordinates of a score, in its register type;
 /// `int` for lengths, offsets and pages.
-fn element(problem: &Problem<'_>, slot: &str) -> String {
+pub(super) fn element(problem: &Problem<'_>, slot: &str) -> String {
     let head = if matches!(slot, "descale_k" | "descale_v") { "head / GQA_GROUP" } else { "head" };
     element_at(problem, slot, ["batch", head, "query", "key"])
 }
@@ -465,6 +521,7 @@ fn sequence(problem: &Problem<'_>, mapped: bool) -> SequenceParameters {
         ragged_keys: op.keys_max.map(|_| ragged("key_offsets")),
         paged: op.paged.then(paged),
         mapped,
+        key_results: problem.at("dk").is_some(),
         q_batch,
         q_row,
         k_batch,

@@ -1,10 +1,11 @@
 //! A graph of one attention as extents, tensors by slot and programs, common to all engines.
 
-use crate::engine::access::ceil_div;
+use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::attention::score::{Score, score};
 use crate::error::{Error, Result};
 use crate::graph::{
-    Attention, AttentionShape, Band, CanonicalGraph, Diagonal, MatmulMath, Op, Operation, Slots,
+    Attention, AttentionBackward, AttentionShape, Band, CanonicalGraph, Diagonal, MatmulMath, Op,
+    Operation, Slots,
 };
 use crate::tensor::TensorDesc;
 
@@ -17,7 +18,8 @@ const EXTENT_MAX: i64 = 1 << 30;
 /// Number of query tiles that [`Problem::tiles`] samples.
 const SAMPLES: i64 = 256;
 
-/// The one attention of a graph: extents, tensors by slot, programs over scores.
+/// The one attention of a graph, or the one whose gradients it computes: extents, tensors by slot,
+/// programs over scores.
 #[derive(Debug)]
 pub(super) struct Problem<'a> {
     pub(super) graph: CanonicalGraph<'a>,
@@ -29,14 +31,23 @@ pub(super) struct Problem<'a> {
     pub(super) score: Score,
 }
 
+/// # Errors
+/// `NotSupported` for a device that is too old.
+fn check_capability(capability: u16) -> Result<()> {
+    match capability < CAPABILITY_MIN {
+        false => Ok(()),
+        true => {
+            Err(Error::not_supported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}")))
+        }
+    }
+}
+
 impl<'a> Problem<'a> {
     /// # Errors
     /// `NotSupported` if the graph is not exactly one attention, or exceeds a limit of the kernels.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
+        check_capability(capability)?;
         let unsupported = |text: String| Err(Error::not_supported(text));
-        if capability < CAPABILITY_MIN {
-            return unsupported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
-        }
         let [operation] = graph.operations else {
             let other = graph.operations.iter().find(|of| !matches!(of.op, Op::Attention(_)));
             return match other {
@@ -47,6 +58,37 @@ impl<'a> Problem<'a> {
         let Op::Attention(op) = &operation.op else {
             return unsupported(format!("{} is no attention", operation.op));
         };
+        Problem::new(graph, operation, op)
+    }
+
+    /// The problem of gradients, and which there are.
+    ///
+    /// # Errors
+    /// As [`Problem::of`], if the graph is not exactly the gradients of one attention.
+    pub(super) fn backward(
+        graph: CanonicalGraph<'a>,
+        capability: u16,
+    ) -> Result<(Problem<'a>, &'a AttentionBackward)> {
+        check_capability(capability)?;
+        let [operation] = graph.operations else {
+            let text = "the graph is not the gradients of one attention";
+            return Err(Error::not_supported(text));
+        };
+        let Op::AttentionBackward(op) = &operation.op else {
+            let text = format!("{} is no gradient of attention", operation.op);
+            return Err(Error::not_supported(text));
+        };
+        Ok((Problem::new(graph, operation, &op.forward)?, op))
+    }
+
+    /// # Errors
+    /// `NotSupported` where the operation exceeds a limit of the kernels.
+    fn new(
+        graph: CanonicalGraph<'a>,
+        operation: &'a Operation,
+        op: &'a Attention,
+    ) -> Result<Problem<'a>> {
+        let unsupported = |text: String| Err(Error::not_supported(text));
         let inputs: Vec<&TensorDesc> =
             operation.inputs.iter().map(|at| &graph.tensors[*at as usize]).collect();
         let shape = op.shape(&inputs)?;
@@ -100,6 +142,15 @@ impl<'a> Problem<'a> {
     /// Whether there is a score program or dropout.
     pub(super) fn is_modified(&self) -> bool {
         self.score.is_modified() || self.op.dropout.is_some()
+    }
+
+    /// Bytes per access to the tensor of a slot, for vectors of this many elements.
+    pub(super) fn access(&self, slot: &str, vector: i64) -> i64 {
+        let tensor = self.tensor(slot);
+        match tensor.strides[3] == 1 || tensor.dims[3] == 1 {
+            true => access_bytes(tensor, &tensor.strides[..3], &tensor.dims[..3], vector),
+            false => tensor.dtype.bytes() as i64,
+        }
     }
 
     /// Whether accumulators are f64.

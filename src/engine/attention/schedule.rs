@@ -7,7 +7,7 @@ use kiln_sass::TileOrder;
 use serde::Serialize;
 
 use crate::dtype::DType;
-use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, access_bytes, ceil_div};
+use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::attention::parameters::{
     AttentionParameters, ProblemParameters, attention_parameters, literal, numbers,
     problem_parameters,
@@ -151,13 +151,9 @@ impl<'a> Matrices<'a> {
         32 / self.element.bytes() as i64
     }
 
-    /// Bytes per row of a tile in shared memory: whole swizzle atoms of 128, or one smaller atom.
+    /// Bytes per row of a tile in shared memory.
     pub(super) fn line_bytes(&self, elements: i64) -> i64 {
-        match elements * self.element.bytes() as i64 {
-            0..=32 if !self.is_tf32() => 32,
-            33..=64 if !self.is_tf32() => 64,
-            bytes => ceil_div(bytes.max(1), 128) * 128,
-        }
+        line_bytes(self.element, elements)
     }
 
     /// Numerical notes.
@@ -336,6 +332,7 @@ impl<'a> Matrices<'a> {
         };
         let parameters = CombineParameters {
             problem: self.problem_parameters(&tiling, &passed, false, BTreeSet::new()),
+            o_type: ctype(self.problem.tensor("o").dtype),
             split: tiling.split,
             cluster: tiling.cluster,
             threads: COMBINE_THREADS,
@@ -368,9 +365,9 @@ impl<'a> Matrices<'a> {
             mma: MmaInstruction::new(self.mma_k(), [operand; 2]),
             mma_k: self.mma_k(),
             transposes: false,
-            q_access: self.access("q", chunk),
-            k_access: self.access("k", chunk),
-            v_access: self.access("v", chunk),
+            q_access: self.problem.access("q", chunk),
+            k_access: self.problem.access("k", chunk),
+            v_access: self.problem.access("v", chunk),
             narrow_kv: ["k", "v"].iter().any(|slot| self.narrow_type(slot).is_some()),
             narrow_q: self.narrow_type("q"),
             narrow_k: self.narrow_type("k"),
@@ -421,7 +418,7 @@ impl<'a> Matrices<'a> {
             far_max: literal(problem, (FAR / scale).min(f32::MAX.into())),
             row_max_init: literal(problem, -f64::from(f32::MAX) / least),
             chunked_o: is_half,
-            o_access: self.access("o", if is_half { 8 } else { 2 }),
+            o_access: self.problem.access("o", if is_half { 8 } else { 2 }),
             warps_v,
             split,
         }
@@ -451,15 +448,6 @@ impl<'a> Matrices<'a> {
                 maps: Vec::new(),
                 numbers: numbers(&self.problem),
             },
-        }
-    }
-
-    /// Bytes per access to the tensor of a slot, for vectors of this many elements.
-    fn access(&self, slot: &str, vector: i64) -> i64 {
-        let tensor = self.problem.tensor(slot);
-        match tensor.strides[3] == 1 || tensor.dims[3] == 1 {
-            true => access_bytes(tensor, &tensor.strides[..3], &tensor.dims[..3], vector),
-            false => tensor.dtype.bytes() as i64,
         }
     }
 }
@@ -516,9 +504,19 @@ struct MmaParameters {
 struct CombineParameters {
     #[serde(flatten)]
     problem: ProblemParameters,
+    o_type: &'static str,
     split: i64,
     cluster: i64,
     threads: i64,
+}
+
+/// Bytes per row of a tile in shared memory: whole swizzle atoms of 128, or one smaller atom.
+pub(super) fn line_bytes(element: DType, elements: i64) -> i64 {
+    match elements * element.bytes() as i64 {
+        0..=32 if element != DType::F32 => 32,
+        33..=64 if element != DType::F32 => 64,
+        bytes => ceil_div(bytes.max(1), 128) * 128,
+    }
 }
 
 /// Warps that share rows, each with its own columns of O.

@@ -47,7 +47,8 @@ impl<'a> Decomposed<'a> {
     pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
         rng::check(graph)?;
         let plain = |of: &Operation| match &of.op {
-            Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_) | Op::Signal(_) => true,
+            Op::Pointwise(_) | Op::Matmul(_) | Op::Signal(_) => true,
+            Op::Attention(_) | Op::AttentionBackward(_) => true,
             Op::Convolution(op) => op.is_unscaled(),
             Op::Rng(op) => rng::is_plain(graph, op, of),
             Op::Resample(op) => {
@@ -68,7 +69,11 @@ impl<'a> Decomposed<'a> {
             calculus.math = Math::of(operation.op.math());
             match &operation.op {
                 Op::Pointwise(op) => calculus.keep(shapes::pointwise(op, channel_axes)?, operation),
-                Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) | Op::Signal(_) => {
+                Op::Matmul(_)
+                | Op::Recurrence(_)
+                | Op::Attention(_)
+                | Op::AttentionBackward(_)
+                | Op::Signal(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }
                 Op::Convolution(op) => Scaled::of(op).write(&mut calculus, operation),

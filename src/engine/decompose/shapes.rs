@@ -43,7 +43,8 @@ pub(super) fn unified(graph: CanonicalGraph<'_>) -> Result<Shapes> {
     let knows_no_groups = |of: &&Operation| {
         let Operation { op, .. } = of;
         op.moves()
-            || matches!(op, Op::Matmul(_) | Op::Attention(_) | Op::Convolution(_) | Op::Resample(_))
+            || matches!(op, Op::Matmul(_) | Op::Convolution(_) | Op::Resample(_))
+            || matches!(op, Op::Attention(_) | Op::AttentionBackward(_))
     };
     if let Some(Operation { op, .. }) = graph.operations.iter().find(knows_no_groups) {
         let text = format!("{op} next to a norm of groups of channels");

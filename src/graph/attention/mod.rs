@@ -1,5 +1,6 @@
 //! Scaled dot-product attention.
 
+mod backward;
 mod modifier;
 mod semantics;
 
@@ -7,6 +8,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+pub use backward::AttentionBackward;
 pub use modifier::{CAPTURED_MAX, ScoreInput, score_inputs};
 pub(super) use modifier::{COORDINATES, SCORE, captured_slots, is_captured, normalised};
 

@@ -5,6 +5,7 @@
 //! graph that the backward graph needs are saved by the one and read by the other, or computed
 //! again from what is: which of them is chosen by a minimum cut on bytes (`saved`).
 
+mod attention;
 mod cell;
 mod min_cut;
 mod pieces;
@@ -18,6 +19,7 @@ mod tape;
 
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+use crate::graph::gradient::attention::with_statistics;
 use crate::graph::gradient::recurrence::saving;
 use crate::graph::gradient::reverse::reversed;
 pub use crate::graph::gradient::saved::{Saved, Vjp};
@@ -31,7 +33,8 @@ impl OperationGraph {
     ///
     /// Non-smooth operations have the gradients that cuDNN and PyTorch give: ReLU 0 at and
     /// beyond its clips where the slope is 0, `max` and `min` half each for equal operands, maxima
-    /// of rows equal shares for all that are largest.
+    /// of rows equal shares for all that are largest. The forward graph of an attention has its
+    /// log-sum-exp as an output.
     ///
     /// # Errors
     /// `BadParam` for a tensor that is no output or input of floating-point type, or an input that
@@ -62,11 +65,10 @@ impl OperationGraph {
                 }
             }
         }
-        let forward = saving(self, outputs, inputs)?;
-        let mut vjp = reversed(&forward, outputs, inputs)?.split()?;
-        for saved in &mut vjp.saved {
-            saved.kept |= self.tensor(saved.uid).is_err();
-        }
-        Ok(vjp)
+        let forward = saving(&with_statistics(self, inputs)?, outputs, inputs)?;
+        let mut tape = reversed(&forward, outputs, inputs)?;
+        let own = |tensor: &&TensorDesc| self.tensor(tensor.uid).is_err();
+        tape.added = forward.tensors().iter().filter(own).map(|tensor| tensor.uid).collect();
+        tape.split()
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::gradient::cell::{CellVjp, Written};
 use crate::graph::gradient::sum::gradient;
-use crate::graph::gradient::tape::{Contribution, Tape};
+use crate::graph::gradient::tape::{Contribution, Tape, active};
 use crate::graph::operation::{Op, Operation};
 use crate::graph::{
     Concatenate, Direction, Matmul, OperationGraph, Recurrence, RecurrenceSlots, Semantics, Slice,
@@ -39,16 +39,7 @@ pub(super) fn saving(
     outputs: &[i64],
     inputs: &[i64],
 ) -> Result<OperationGraph> {
-    let recurrent = |operation: &&Operation| matches!(operation.op, Op::Recurrence(_));
-    if !graph.operations().iter().any(|of| recurrent(&of)) {
-        return Ok(graph.clone());
-    }
-    let mut active: BTreeSet<i64> = inputs.iter().copied().collect();
-    for of in graph.operations() {
-        if of.inputs.iter().any(|uid| active.contains(uid)) {
-            active.extend(&of.outputs);
-        }
-    }
+    let active = active(graph, inputs);
     let mut wanted: BTreeSet<i64> = outputs.iter().copied().collect();
     for of in graph.operations().iter().rev() {
         if of.outputs.iter().any(|uid| wanted.contains(uid)) {

@@ -1,12 +1,10 @@
 //! The reverse pass over a graph.
 
-use std::collections::BTreeSet;
-
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::graph::gradient::rules;
 use crate::graph::gradient::sum::gradient;
-use crate::graph::gradient::tape::{Contribution, Tape};
+use crate::graph::gradient::tape::{Contribution, Tape, active};
 
 /// The forward graph with the operations that compute the gradients of `inputs` from those of
 /// `outputs` behind it.
@@ -18,14 +16,7 @@ pub(super) fn reversed<'a>(
     outputs: &[i64],
     inputs: &[i64],
 ) -> Result<Tape<'a>> {
-    let mut active: BTreeSet<i64> = inputs.iter().copied().collect();
-    for operation in forward.operations() {
-        if operation.inputs.iter().any(|uid| active.contains(uid)) {
-            let is_float = |uid: &i64| forward.tensor(*uid).is_ok_and(|of| of.dtype.is_float());
-            active.extend(operation.outputs.iter().copied().filter(is_float));
-        }
-    }
-    let mut tape = Tape::new(forward, active);
+    let mut tape = Tape::new(forward, active(forward, inputs));
     for uid in outputs {
         let given = tape.named(*uid)?;
         tape.builder.tensor(given.clone());

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::expr::pullback::Writer;
 use crate::expr::{Math, Mode, Pointwise, Real};
+use crate::graph::gradient::attention::attention;
 use crate::graph::gradient::recurrence::recurrence;
 use crate::graph::gradient::sum::gradient;
 use crate::graph::gradient::tape::{Contribution, Tape};
@@ -28,6 +29,7 @@ pub(super) fn reverse(tape: &mut Tape<'_>, operation: &Operation) -> Result<()> 
         Op::NormForward(op) => return norm(tape, op, operation),
         Op::GenStats(op) => return statistics(tape, op, operation),
         Op::Resample(op) => return resample(tape, op, operation),
+        Op::Attention(op) => return attention(tape, op, operation),
         Op::Recurrence(op) => return recurrence(tape, op, operation),
         _ => {}
     }

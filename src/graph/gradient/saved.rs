@@ -143,6 +143,11 @@ impl Tape<'_> {
         read.filter(|uid| self.forward.tensor(*uid).is_ok()).collect()
     }
 
+    /// Whether a tensor is in memory for the backward graph alone.
+    fn is_extra(&self, tensor: &TensorDesc) -> bool {
+        tensor.is_virtual || self.added.contains(&tensor.uid)
+    }
+
     fn writer(&self, uid: i64) -> Option<&Operation> {
         self.forward.operations().iter().find(|of| of.outputs.contains(&uid))
     }
@@ -154,7 +159,7 @@ impl Tape<'_> {
             let found = tensors.binary_search_by_key(&uid, |tensor| tensor.uid);
             found.expect("operations of the graph name its tensors")
         };
-        let cost = |tensor: &TensorDesc| match (tensor.by_value, tensor.is_virtual) {
+        let cost = |tensor: &TensorDesc| match (tensor.by_value, self.is_extra(tensor)) {
             (true, _) => 0,
             (false, true) => bytes(tensor).saturating_mul(2),
             (false, false) => bytes(tensor),
@@ -192,7 +197,7 @@ impl Tape<'_> {
     fn saved(&self, cut: &BTreeSet<i64>) -> Vec<Saved> {
         let saved = |uid: &i64| {
             let tensor = self.forward.tensor(*uid).expect("a tensor of the graph");
-            Saved { uid: *uid, bytes: bytes(tensor), kept: tensor.is_virtual }
+            Saved { uid: *uid, bytes: bytes(tensor), kept: self.is_extra(tensor) }
         };
         cut.iter().map(saved).collect()
     }

@@ -27,6 +27,8 @@ pub(super) struct Tape<'a> {
     /// Tensors that depend on an input whose gradient is wanted.
     active: BTreeSet<i64>,
     pub(super) contributions: HashMap<i64, Vec<Contribution>>,
+    /// Outputs of the forward graph that are there for the backward graph alone.
+    pub(super) added: BTreeSet<i64>,
     pub(super) output_gradients: Vec<i64>,
     pub(super) input_gradients: Vec<i64>,
 }
@@ -39,6 +41,7 @@ impl<'a> Tape<'a> {
             builder: GraphBuilder::of(forward),
             active,
             contributions: HashMap::new(),
+            added: BTreeSet::new(),
             output_gradients: Vec::new(),
             input_gradients: Vec::new(),
         }
@@ -168,4 +171,16 @@ impl<'a> Tape<'a> {
             "vjp: {name}, which writes `{result}`, has no gradient as operations of a graph"
         )))
     }
+}
+
+/// The tensors of floating-point type that depend on `inputs`, and these.
+pub(super) fn active(forward: &OperationGraph, inputs: &[i64]) -> BTreeSet<i64> {
+    let mut active: BTreeSet<i64> = inputs.iter().copied().collect();
+    for operation in forward.operations() {
+        if operation.inputs.iter().any(|uid| active.contains(uid)) {
+            let is_float = |uid: &i64| forward.tensor(*uid).is_ok_and(|of| of.dtype.is_float());
+            active.extend(operation.outputs.iter().copied().filter(is_float));
+        }
+    }
+    active
 }

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::expr::{Program, Real, Value};
 use crate::graph::attention::{COORDINATES, SCORE, captured_slots, normalised};
 use crate::graph::{
-    Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, Operation, OperationGraph,
-    ScoreInput, Softcap, score_inputs,
+    Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Op, Operation,
+    OperationGraph, ScoreInput, Softcap, score_inputs,
 };
 use crate::tensor::TensorDesc;
 
@@ -33,7 +33,7 @@ struct ProgramJson {
 /// Reads the attributes. Names of captured tensors are stored under the keys of their slots.
 pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attention> {
     let maths = [MatmulMath::F32, MatmulMath::Tf32, MatmulMath::F64];
-    let math = fields.choice("attention", &maths.map(|math| (math.name(), math)))?;
+    let math = fields.choice(fields.kind, &maths.map(|math| (math.name(), math)))?;
     let cap = real(fields, "softcap")?;
     let last = fields.optional("softcap_last", "true or false", Json::as_bool)?.unwrap_or(false);
     if last && cap.is_none() {
@@ -82,6 +82,22 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
         *(if name == "score" { &mut op.score } else { &mut op.keep }) = Some(program.into());
     }
     Ok(op)
+}
+
+/// Reads the attributes of gradients: those of the forward operation, and which there are.
+pub(super) fn read_backward(
+    fields: &mut Fields,
+    tensors: &[TensorDesc],
+) -> Result<AttentionBackward> {
+    let forward = read(fields, tensors)?;
+    Ok(AttentionBackward {
+        dlse: fields.has("dlse"),
+        dbias: fields.has("dbias"),
+        dslopes: fields.has("dslopes"),
+        dsinks: fields.has("dsinks"),
+        dscore: std::array::from_fn(|at| fields.has(&format!("dscore_{at}"))),
+        ..AttentionBackward::new(forward)
+    })
 }
 
 fn real(fields: &mut Fields, key: &str) -> Result<Option<f64>> {
@@ -153,7 +169,7 @@ pub(super) fn write(
     operation: &Operation,
     graph: &OperationGraph,
 ) -> Vec<(&'static str, Json)> {
-    let mut keys = vec![("attention", json!(op.math.name()))];
+    let mut keys = vec![(operation.op.name(), json!(op.math.name()))];
     let mut put = |key: &'static str, value: Option<Json>| {
         keys.extend(value.map(|value| (key, value)));
     };

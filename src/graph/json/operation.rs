@@ -22,7 +22,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 20] = [
+const KINDS: [(&str, Read); 21] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -80,6 +80,9 @@ const KINDS: [(&str, Read); 20] = [
     }),
     ("recurrence", |fields, _| Ok(Op::Recurrence(recurrence::read(fields)?))),
     ("attention", |fields, tensors| Ok(Op::Attention(attention::read(fields, tensors)?))),
+    ("attention_backward", |fields, tensors| {
+        Ok(Op::AttentionBackward(attention::read_backward(fields, tensors)?))
+    }),
     ("signal", |fields, _| signal::read(fields)),
     ("slice", views::slice),
     ("transpose", views::transpose),
@@ -171,6 +174,7 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
         Op::Signal(op) => return signal::write(op, operation, graph),
         Op::Recurrence(op) => return recurrence::write(op),
         Op::Attention(op) => return attention::write(op, operation, graph),
+        Op::AttentionBackward(op) => return attention::write(&op.forward, operation, graph),
         Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {
             return views::write(operation, graph);
         }

@@ -47,7 +47,7 @@ impl Storage {
         Storage { dtype, positions_first: false, spacing: 1, gap: 0, alignment: 16, page: PAGE }
     }
 
-    fn tensor(&self, name: &str, dims: &[i64]) -> TensorDesc {
+    pub fn tensor(&self, name: &str, dims: &[i64]) -> TensorDesc {
         let [_, heads, positions, elements] = *dims else { panic!("four dimensions") };
         let row = elements * self.spacing + self.gap;
         let [heads, positions] = [heads, positions].map(|extent| extent.max(1));

@@ -44,7 +44,7 @@ fn case(band: Band, shape: AttentionShape) -> Case {
 }
 
 /// Tiles of scores that hold a key that a query attends to, one by one.
-fn tiles(
+pub fn tiles(
     shape: &AttentionShape,
     cta_q: i64,
     cta_k: i64,

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use kiln::expr::{Mode, Pointwise, Program, Real};
-use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
+use kiln::graph::{
+    Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Softcap,
+};
 use kiln::{DType, OperationGraph};
 use serde::Deserialize;
 
+use crate::attention::backward_cases;
 use crate::attention::cases::{self, Storage};
 use crate::harness::Values;
 
@@ -53,6 +56,9 @@ pub struct AttentionData {
     broadcast: [bool; 4],
     #[serde(default = "one")]
     seed: u64,
+    /// Whether its gradients are computed, of `q`, `k` and `v` and of these operands: `bias`,
+    /// `slopes`, `sinks`, `score_0`.
+    gradients: Option<Vec<String>>,
     /// Rows of `k` and `v` that queries read, from one to before another, by the first dimension:
     /// all others are NaN and infinite.
     read: Option<Vec<[i64; 2]>>,
@@ -183,6 +189,7 @@ impl AttentionData {
                 "key_offsets" => op.keys_max = Some(self.keys),
                 "query_lengths" => op.query_lengths = true,
                 "key_lengths" => op.key_lengths = true,
+                "dlse" => {}
                 "descale_q" => op.descale_q = true,
                 "descale_k" => op.descale_k = true,
                 "descale_v" => op.descale_v = true,
@@ -206,13 +213,37 @@ impl AttentionData {
         })
     }
 
+    /// The gradients, where they are computed.
+    fn backward(&self) -> Option<AttentionBackward> {
+        let gradients = self.gradients.as_ref()?;
+        let mut op = AttentionBackward::new(self.operation());
+        op.dlse = self.tensors.iter().any(|slot| slot == "dlse");
+        for operand in gradients {
+            match operand.as_str() {
+                "bias" => op.dbias = true,
+                "slopes" => op.dslopes = true,
+                "sinks" => op.dsinks = true,
+                "score_0" => op.dscore[0] = true,
+                other => panic!("attention has no gradient of `{other}`"),
+            }
+        }
+        Some(op)
+    }
+
     pub fn graph(&self) -> OperationGraph {
-        cases::graph(self.operation(), self.shape(), self.storage(), self.broadcast)
+        let (shape, storage) = (self.shape(), self.storage());
+        match self.backward() {
+            Some(op) => backward_cases::graph(&op, shape, storage, self.broadcast),
+            None => cases::graph(self.operation(), shape, storage, self.broadcast),
+        }
     }
 
     pub fn inputs(&self) -> Values {
-        let (op, storage) = (self.operation(), self.storage());
-        let mut case = cases::case_of(op, self.shape(), storage, self.broadcast, self.seed);
+        let (shape, storage, broadcast) = (self.shape(), self.storage(), self.broadcast);
+        let mut case = match self.backward() {
+            Some(op) => backward_cases::case_of(op, shape, storage, broadcast, self.seed),
+            None => cases::case_of(self.operation(), shape, storage, broadcast, self.seed),
+        };
         for slot in ["k", "v"] {
             let Some(read) = &self.read else { break };
             let tensor = case.graph.tensor_named(slot).expect("it is an operand");

@@ -1,5 +1,8 @@
 //! Scaled dot product attention.
 
+mod backward;
+pub mod backward_cases;
+mod backward_counts;
 pub mod cases;
 mod counters;
 pub mod data;

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use kiln::DType;
 use kiln::expr::Real;
-use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
+use kiln::graph::{
+    Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Softcap,
+};
 
+use crate::attention::backward_cases;
 use crate::attention::cases::check;
 use crate::attention::cases::{self, Broadcast, Case, Storage};
 use crate::random_graphs::{Random, number};
@@ -140,5 +143,51 @@ fn random_combinations_give_the_reference() {
             let each: Vec<String> = each.collect();
             println!("{done} of {count} passed, to seed {seed}: runs {}", each.join(", "));
         }
+    }
+}
+
+/// The gradients of the operation of a seed, all that it has.
+fn gradients_of(seed: u64) -> Case {
+    let mut random = Random(seed);
+    let kv_heads = random.pick(&[1, 2]);
+    let depth = random.pick(&ELEMENTS);
+    let width = if random.below(3) == 0 { random.pick(&ELEMENTS) } else { depth };
+    let shape = AttentionShape {
+        batches: random.pick(&[1, 2]),
+        heads: kv_heads * random.pick(&[1, 2, 3]),
+        kv_heads,
+        queries: random.pick(&POSITIONS),
+        keys: random.pick(&POSITIONS),
+        depth,
+        width,
+    };
+    let op = Attention { paged: false, ..operation(&mut random, &shape, 1) };
+    let dtype = random.pick(&[DType::F16, DType::Bf16, DType::F16, DType::F32]);
+    let storage = [(); 4].map(|()| {
+        let gap = random.pick(&[0, 0, 8, 1]);
+        let alignment = if gap == 1 { dtype.bytes() } else { 16 };
+        let spacing = if random.below(8) == 0 { 2 } else { 1 };
+        Storage { dtype, positions_first: random.below(2) == 0, spacing, gap, alignment, page: 1 }
+    });
+    let broadcast = [(); 4].map(|()| random.below(2) == 0);
+    let mut op = AttentionBackward {
+        dlse: random.below(2) == 0,
+        dbias: op.bias,
+        dslopes: op.slopes,
+        dsinks: op.sinks,
+        ..AttentionBackward::new(op)
+    };
+    op.dscore[0] = op.forward.score.is_some();
+    backward_cases::case_of(op, shape, storage, broadcast, seed)
+}
+
+#[test]
+fn random_gradients_give_the_reference() {
+    let (first, count) = (number("KILN_ATTENTIONS_FROM", 1), number("KILN_ATTENTIONS", ATTENTIONS));
+    for seed in first..first + count {
+        let again = format!(
+            "KILN_ATTENTIONS_FROM={seed} KILN_ATTENTIONS=1 cargo test --test it random_gradients"
+        );
+        backward_cases::check(&gradients_of(seed), &format!("seed {seed} (again: {again})"));
     }
 }

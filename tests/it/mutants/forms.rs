@@ -3,11 +3,13 @@
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
-    Attention, AttentionShape, Band, Diagonal, Direction, MatmulMath, Recurrence, RowLayout, Signal,
+    Attention, AttentionBackward, AttentionShape, Band, Diagonal, Direction, MatmulMath,
+    Recurrence, RowLayout, Signal,
 };
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::attention::backward_cases;
 use crate::attention::cases::{self as attention, Storage};
 use crate::columns::{batch_norm, statistics};
 use crate::convolution;
@@ -100,6 +102,42 @@ fn lengths(
 fn causal(kv: DType, extents: [i64; 2]) -> Task {
     let band = Band::causal(Diagonal::BottomRight);
     lengths(Attention { band, ..Attention::new(MatmulMath::F32) }, kv, [2, 1], extents)
+}
+
+/// Gradients of causal attention of sequences with lengths; what lies behind a length is no number.
+fn gradients(dtype: DType, extents: [i64; 2]) -> Task {
+    let band = Band::causal(Diagonal::BottomRight);
+    let op = Attention {
+        band,
+        query_lengths: true,
+        key_lengths: true,
+        bias: true,
+        ..Attention::new(MatmulMath::F32)
+    };
+    let op = AttentionBackward { dbias: true, dlse: true, ..AttentionBackward::new(op) };
+    let [queries, keys] = extents;
+    let (batches, heads, kv_heads, depth, width) = (2, 4, 2, 64, 64);
+    let shape = AttentionShape { batches, heads, kv_heads, queries, keys, depth, width };
+    let storage = [Storage::packed(dtype); 4];
+    let broadcast = [false, true, true, true];
+    let mut case = backward_cases::case_of(op, shape, storage, broadcast, 3);
+    let of = |name: &str| case.graph.tensor_named(name).unwrap().uid;
+    for (slot, lengths, rows, heads) in [
+        ("k", "key_lengths", keys, kv_heads),
+        ("v", "key_lengths", keys, kv_heads),
+        ("q", "query_lengths", queries, heads),
+        ("do", "query_lengths", queries, heads),
+    ] {
+        let lengths = case.inputs[&of(lengths)].clone();
+        let values = case.inputs.get_mut(&of(slot)).unwrap();
+        for (at, value) in values.iter_mut().enumerate() {
+            let row = at as i64 / depth;
+            if (row % rows) as f64 >= lengths[(row / rows / heads) as usize] {
+                *value = f64::NAN;
+            }
+        }
+    }
+    (case.graph, case.inputs)
 }
 
 fn recurrent(op: Recurrence, dtype: DType) -> Task {
@@ -359,6 +397,18 @@ fn attentions() -> Vec<Form> {
             "attention_wgmma",
             causal(F8E4M3, [150, 208]),
             &[("cta_k", 32), ("cta_q", 128), ("stages", 2)],
+        ),
+        form(
+            "attention_backward_simt",
+            "attention_backward_simt",
+            gradients(DType::F32, [50, 45]),
+            &[("cta_k", 16), ("cta_q", 16)],
+        ),
+        form(
+            "attention_backward_mma",
+            "attention_backward_mma",
+            gradients(Bf16, [50, 70]),
+            &[("cta_k", 32), ("cta_q", 32), ("step_k", 16), ("step_q", 16)],
         ),
     ]
 }

@@ -1,0 +1,386 @@
+//! The kernels that all engines share: delta, and the gradients of what a score is modified with.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::engine::KernelWork;
+use crate::engine::access::{GRID_MAX, ceil_div};
+use crate::engine::attention::backward::parameters::{
+    GradientParameters, gradient_parameters, type_of, with_delta,
+};
+use crate::engine::attention::backward::problem::BackwardProblem;
+use crate::engine::attention::parameters::{ProblemParameters, element, listing, literal, numbers};
+use crate::engine::attention::score::Source;
+use crate::engine::attention::work::instructions_score;
+use crate::engine::header::KernelNames;
+use crate::engine::signature::arguments;
+use crate::graph::AttentionShape;
+use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan};
+use crate::target::Target;
+
+/// Threads of every kernel on FP32 cores: 8 rows of 16.
+pub(super) const THREADS: i64 = 128;
+pub(super) const LANES: i64 = 16;
+pub(super) const LINES: i64 = THREADS / LANES;
+
+/// Maximum elements of a head in shared memory, and of a row of results in registers.
+const STEP_MAX: i64 = 128;
+
+/// Bytes of the bounds of a query's keys.
+const KEY_RANGE_BYTES: i64 = 8;
+
+/// Results that no kernel reads.
+const RESULTS: [&str; 5] = ["dq", "dk", "dv", "dlse", "o"];
+
+/// A tile of scores on FP32 cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tile {
+    pub(super) cta_q: i64,
+    pub(super) cta_k: i64,
+}
+
+/// Elements of a head that are in shared memory at a time, and how often.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Steps {
+    pub(super) depth: i64,
+    pub(super) width: i64,
+    /// Slices of the columns of dK and dV, and of those of dQ, each of another block.
+    pub(super) slices: [i64; 2],
+}
+
+impl Steps {
+    pub(super) fn of(shape: &AttentionShape) -> Steps {
+        let [depth, width] = [shape.depth, shape.width].map(|elements| elements.min(STEP_MAX));
+        let (of_depth, of_width) = (ceil_div(shape.depth, depth), ceil_div(shape.width, width));
+        Steps { depth, width, slices: [of_depth.max(of_width), of_depth] }
+    }
+}
+
+/// What a tile of scores on FP32 cores takes (`attention/score_tile_simt.cuh`).
+#[derive(Serialize)]
+pub(super) struct TileParameters {
+    cta_q: i64,
+    cta_k: i64,
+    scale: String,
+    depth_step: i64,
+    width_step: i64,
+    /// Whether rows of scores are those of keys.
+    keys_own: bool,
+}
+
+impl Tile {
+    pub(super) fn parameters(
+        self,
+        problem: &BackwardProblem<'_>,
+        keys_own: bool,
+    ) -> TileParameters {
+        let shape = &problem.forward.shape;
+        let Steps { depth, width, .. } = Steps::of(shape);
+        TileParameters {
+            cta_q: self.cta_q,
+            cta_k: self.cta_k,
+            scale: literal(&problem.forward, problem.forward.op.scale_of(shape.depth)),
+            depth_step: depth,
+            width_step: width,
+            keys_own,
+        }
+    }
+
+    /// Shared memory of a block, with keys or queries as rows of scores.
+    pub(super) fn shared_bytes(self, problem: &BackwardProblem<'_>, keys_own: bool) -> i64 {
+        let Tile { cta_q, cta_k } = self;
+        let Steps { depth, width, .. } = Steps::of(&problem.forward.shape);
+        let line = depth.max(width) | 1;
+        let (rows, columns) = if keys_own { (cta_k, cta_q) } else { (cta_q, cta_k) };
+        let p_line = columns / 32 * 32 + 16;
+        let elements = (cta_q + cta_k) * line + 2 * rows * p_line + 2 * cta_q;
+        elements * problem.accumulator_bytes() + cta_q * KEY_RANGE_BYTES
+    }
+}
+
+/// A kernel of gradients with its grid.
+pub(super) struct Launch {
+    pub(super) blocks: i64,
+    pub(super) threads: i64,
+    pub(super) shared_bytes: i64,
+}
+
+/// A kernel to which these tensors are passed, and delta.
+pub(super) fn kernel(
+    problem: &BackwardProblem<'_>,
+    target: &Target,
+    names: KernelNames,
+    parameters: &impl Serialize,
+    passed: &[(&'static str, usize)],
+    launch: Launch,
+) -> KernelPlan {
+    let tensors = arguments(problem.forward.graph, passed.iter().map(|(_, at)| at));
+    KernelPlan {
+        spec: names.spec(target.arch, parameters),
+        launch: LaunchPlan {
+            grid: Grid::Fixed(launch.blocks as u32),
+            threads: launch.threads as u32,
+            shared_bytes: launch.shared_bytes as u32,
+            cooperative: false,
+            arguments: tensors.into_iter().chain([Argument::Scratch(0)]).collect(),
+            maps: Vec::new(),
+            numbers: numbers(&problem.forward),
+        },
+    }
+}
+
+/// Names of a kernel.
+pub(super) fn names(
+    problem: &BackwardProblem<'_>,
+    sm: &str,
+    name: &str,
+    template: &'static str,
+    entry: &'static str,
+) -> KernelNames {
+    let dtype = problem.forward.tensor("dq").dtype;
+    KernelNames { stem: format!("{sm}_attention_backward_{dtype}_{name}"), template, entry }
+}
+
+#[derive(Serialize)]
+struct DeltaParameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    listing: Vec<String>,
+    dlse: bool,
+}
+
+/// The kernel that computes delta, a warp per query.
+pub(super) fn delta(problem: &BackwardProblem<'_>, target: &Target) -> KernelPlan {
+    let of_sequence = ["query_lengths", "key_lengths", "query_offsets", "key_offsets"];
+    let reads = |slot: &str| matches!(slot, "o" | "do" | "dlse") || of_sequence.contains(&slot);
+    let passed: Vec<_> = problem.forward.passed().filter(|(slot, _)| reads(slot)).collect();
+    let dlse = if problem.op.dlse { " - dlse[b, h, i]" } else { "" };
+    let parameters = DeltaParameters {
+        problem: with_delta(problem, &passed, BTreeSet::new()),
+        listing: listing(
+            &problem.forward,
+            vec![format!("delta[b, h, i] = do[b, h, i] . o[b, h, i]{dlse}")],
+        ),
+        dlse: problem.op.dlse,
+    };
+    let template = "attention/sm75_attention_delta.cu";
+    let names = names(problem, "sm75", "delta", template, "attention_delta");
+    let blocks = ceil_div(problem.rows(), THREADS / 32);
+    let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
+    kernel(problem, target, names, &parameters, &passed, launch)
+}
+
+/// Work of the kernel that computes delta.
+pub(super) fn delta_work(problem: &BackwardProblem<'_>) -> KernelWork {
+    let elements = (problem.rows() * problem.forward.shape.width) as f64;
+    let bytes = ["o", "do"].map(|slot| problem.forward.tensor(slot).dtype.bytes() as f64);
+    let is_double = problem.forward.is_double();
+    KernelWork {
+        blocks: ceil_div(problem.rows(), THREADS / 32) as u64,
+        threads: THREADS as u32,
+        registers: 32,
+        shared_bytes: 0,
+        dram_bytes: elements * bytes.iter().sum::<f64>(),
+        l2_bytes: elements * bytes.iter().sum::<f64>(),
+        in_flight_bytes: THREADS as f64 * bytes.iter().sum::<f64>(),
+        round_trips: 2.0,
+        lane_instructions: if is_double { 0.0 } else { 4.0 * elements },
+        f64_instructions: if is_double { elements } else { 0.0 },
+        tensor: None,
+    }
+}
+
+/// Dimensions that a result has, and is not summed over.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Kept {
+    batch: bool,
+    head: bool,
+    query: bool,
+    key: bool,
+}
+
+#[derive(Serialize)]
+struct OperandParameters {
+    #[serde(flatten)]
+    gradient: GradientParameters,
+    #[serde(flatten)]
+    tile: TileParameters,
+    result: &'static str,
+    result_type: &'static str,
+    kept: Kept,
+}
+
+#[derive(Serialize)]
+struct SinkParameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    listing: Vec<String>,
+    sink: String,
+    result_type: &'static str,
+}
+
+/// The kernels of the results besides dQ, dK and dV.
+pub(super) fn optional(
+    problem: &BackwardProblem<'_>,
+    target: &Target,
+    tile: Tile,
+) -> Vec<KernelPlan> {
+    let of = |(result, operand): (&'static str, &'static str)| match operand {
+        "sinks" => sinks(problem, target),
+        _ => of_operand(problem, target, tile, result, operand),
+    };
+    problem.op.optional().map(of).collect()
+}
+
+/// Blocks of the kernel of a result, a tile of it each.
+fn operand_blocks(problem: &BackwardProblem<'_>, tile: Tile, result: &str) -> i64 {
+    let dims = &problem.forward.tensor(result).dims;
+    let tiles = [dims[0], dims[1], ceil_div(dims[2], tile.cta_q), ceil_div(dims[3], tile.cta_k)];
+    tiles.into_iter().fold(1, i64::saturating_mul)
+}
+
+/// # Errors
+/// Why the results besides dQ, dK and dV have no kernels with this tile.
+pub(super) fn check_optional(problem: &BackwardProblem<'_>, tile: Tile) -> Result<(), String> {
+    for result in problem.optional_results() {
+        let blocks = operand_blocks(problem, tile, result);
+        if blocks > GRID_MAX {
+            return Err(format!("needs {blocks} blocks for {result}, more than a grid has"));
+        }
+    }
+    Ok(())
+}
+
+/// The tensors that a kernel of scores is passed: all operands that it reads, and its results.
+pub(super) fn passed(
+    problem: &BackwardProblem<'_>,
+    results: &[&'static str],
+) -> Vec<(&'static str, usize)> {
+    let mut without = RESULTS.to_vec();
+    without.extend(problem.optional_results());
+    without.push("sinks");
+    without.retain(|slot| !results.contains(slot));
+    problem.passed(&without)
+}
+
+/// The kernel of a gradient of something that scores are modified with.
+fn of_operand(
+    problem: &BackwardProblem<'_>,
+    target: &Target,
+    tile: Tile,
+    result: &'static str,
+    operand: &'static str,
+) -> KernelPlan {
+    let passed = passed(problem, &[result]);
+    let dims = &problem.forward.tensor(result).dims;
+    let [batch, head, query, key] = [0, 1, 2, 3].map(|axis| dims[axis] != 1);
+    let names_of = [(batch, "b"), (head, "h"), (query, "i"), (key, "j")];
+    let listed = |kept: bool| {
+        let of = names_of.iter().filter(|(own, _)| *own == kept).map(|(_, name)| *name);
+        of.collect::<Vec<_>>().join(", ")
+    };
+    let (own, summed) = (listed(true), listed(false));
+    let sum = if summed.is_empty() { String::new() } else { format!("sum over {summed} of ") };
+    let line = format!("{result}[{own}] = {sum}ds[b, h, i, j] led back to {operand}");
+    let parameters = OperandParameters {
+        gradient: gradient_parameters(problem, &passed, Source::Tensor(operand), line),
+        tile: tile.parameters(problem, false),
+        result,
+        result_type: type_of(problem, result),
+        kept: Kept { batch, head, query, key },
+    };
+    let names = names(
+        problem,
+        "sm75",
+        result,
+        "attention/sm75_attention_backward_operand.cu",
+        "attention_backward_operand",
+    );
+    let launch = Launch {
+        blocks: operand_blocks(problem, tile, result),
+        threads: THREADS,
+        shared_bytes: tile.shared_bytes(problem, false),
+    };
+    kernel(problem, target, names, &parameters, &passed, launch)
+}
+
+/// The kernel of the gradient of the sinks, a block per head.
+fn sinks(problem: &BackwardProblem<'_>, target: &Target) -> KernelPlan {
+    let reads = ["lse", "sinks", "dsinks", "query_lengths", "key_lengths"];
+    let of_sequence = ["query_offsets", "key_offsets"];
+    let all = problem.forward.passed();
+    let passed: Vec<_> =
+        all.filter(|(slot, _)| reads.contains(slot) || of_sequence.contains(slot)).collect();
+    let lines = vec![
+        "dsinks[h] = sum over b, i of -exp(sinks[h] - lse[b, h, i]) delta[b, h, i]".to_owned(),
+    ];
+    let parameters = SinkParameters {
+        problem: with_delta(problem, &passed, BTreeSet::new()),
+        listing: listing(&problem.forward, lines),
+        sink: element(&problem.forward, "sinks"),
+        result_type: type_of(problem, "dsinks"),
+    };
+    let template = "attention/sm75_attention_backward_sinks.cu";
+    let names = names(problem, "sm75", "dsinks", template, "attention_backward_sinks");
+    let blocks = problem.forward.tensor("dsinks").dims[1];
+    let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
+    kernel(problem, target, names, &parameters, &passed, launch)
+}
+
+/// Work of the kernels of the results besides dQ, dK and dV.
+pub(super) fn optional_work(problem: &BackwardProblem<'_>, tile: Tile) -> Vec<KernelWork> {
+    let of = |(result, operand): (&'static str, &'static str)| match operand {
+        "sinks" => KernelWork {
+            blocks: problem.forward.shape.heads as u64,
+            dram_bytes: 8.0 * problem.rows() as f64,
+            l2_bytes: 8.0 * problem.rows() as f64,
+            ..delta_work(problem)
+        },
+        _ => {
+            let blocks = operand_blocks(problem, tile, result);
+            simt_work(problem, tile, blocks, 2, false)
+        }
+    };
+    problem.op.optional().map(of).collect()
+}
+
+/// Work of a kernel on FP32 cores that computes `products` products of tiles.
+pub(super) fn simt_work(
+    problem: &BackwardProblem<'_>,
+    tile: Tile,
+    blocks: i64,
+    products: i64,
+    keys_own: bool,
+) -> KernelWork {
+    let Tile { cta_q, cta_k } = tile;
+    let AttentionShape { batches, heads, depth, width, .. } = problem.forward.shape;
+    let tiles = (batches * heads) as f64 * problem.forward.tiles(cta_q, cta_k);
+    let scores = tiles * (cta_q * cta_k) as f64;
+    let elements = (products * (depth + width) / 2) as f64;
+    let (rows, columns) = match keys_own {
+        true => (cta_k / LINES, cta_q / LANES),
+        false => (cta_q / LINES, cta_k / LANES),
+    };
+    // A multiply-add, and its share of the reads of both operands.
+    let each = 1.0 + (rows + columns) as f64 / (rows * columns) as f64;
+    let instructions = scores * (instructions_score(&problem.forward) + elements * each);
+    let bytes = ["q", "k", "v", "do"].map(|slot| problem.forward.tensor(slot));
+    let dram: f64 = bytes.iter().map(|tensor| crate::engine::access::tensor_bytes(tensor)).sum();
+    let element = problem.forward.tensor("q").dtype.bytes() as f64;
+    let step_bytes = ((cta_q + cta_k) * (depth + width)) as f64 * element;
+    let is_double = problem.forward.is_double();
+    KernelWork {
+        blocks: blocks as u64,
+        threads: THREADS as u32,
+        registers: 128,
+        shared_bytes: tile.shared_bytes(problem, keys_own) as u32,
+        dram_bytes: dram,
+        l2_bytes: dram + tiles * step_bytes,
+        in_flight_bytes: step_bytes / 4.0,
+        round_trips: 1.0 + 4.0 * tiles / (blocks as f64).max(1.0),
+        lane_instructions: if is_double { 0.0 } else { instructions },
+        f64_instructions: if is_double { instructions } else { 0.0 },
+        tensor: None,
+    }
+}

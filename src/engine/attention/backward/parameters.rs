@@ -1,0 +1,86 @@
+//! Template parameters of kernels of gradients.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::engine::attention::backward::problem::BackwardProblem;
+use crate::engine::attention::parameters::{
+    Input, ProblemParameters, ScoreParameters, emitted, listing, problem_parameters, score_line,
+    score_parameters,
+};
+use crate::engine::attention::score::Source;
+use crate::engine::signature::ctype;
+
+/// What every kernel of gradients reads (`attention/problem.cuh`, `attention/row_statistics.cuh`).
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct GradientParameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    #[serde(flatten)]
+    score: ScoreParameters,
+    /// The derivative of the score program, if there is one.
+    gradient: Option<Gradient>,
+}
+
+/// The gradient of an input of the score program.
+#[derive(Debug, Clone, Serialize)]
+struct Gradient {
+    /// Whose gradient it is.
+    of: &'static str,
+    inputs: Vec<Input>,
+    lines: Vec<String>,
+}
+
+/// Parameters of a kernel to which these tensors are passed, which computes what `lines` say with
+/// gradients of `of`.
+pub(super) fn gradient_parameters(
+    problem: &BackwardProblem<'_>,
+    passed: &[(&'static str, usize)],
+    of: Source,
+    result: String,
+) -> GradientParameters {
+    let forward = &problem.forward;
+    let lines = [vec![result], formulas(problem)].concat();
+    let (score, mut functions) = score_parameters(forward, listing(forward, lines));
+    let gradient = problem.gradient(of).map(|program| {
+        let (inputs, own) = emitted(forward, &program, "d_score");
+        functions.extend(own.functions);
+        let of = match of {
+            Source::Score => "the product q . k",
+            Source::Tensor(slot) => slot,
+            Source::Coordinate(_) => unreachable!("coordinates have no gradient"),
+        };
+        Gradient { of, inputs, lines: own.lines }
+    });
+    let problem = with_delta(problem, passed, functions);
+    GradientParameters { problem, score, gradient }
+}
+
+/// Parameters of a kernel that reads or writes delta.
+pub(super) fn with_delta(
+    problem: &BackwardProblem<'_>,
+    passed: &[(&'static str, usize)],
+    functions: BTreeSet<&'static str>,
+) -> ProblemParameters {
+    let mut parameters = problem_parameters(&problem.forward, passed, false, functions);
+    let delta = if problem.forward.is_double() { "f64* delta" } else { "float* delta" };
+    parameters.scratch = vec![delta];
+    parameters
+}
+
+/// What all gradients are computed of.
+fn formulas(problem: &BackwardProblem<'_>) -> Vec<String> {
+    let kept = if problem.forward.op.dropout.is_some() { "kept[b, h, i, j] " } else { "" };
+    vec![
+        "ds[b, h, i, j] = p[b, h, i, j] (dp[b, h, i, j] - delta[b, h, i])".to_owned(),
+        "p[b, h, i, j] = exp(s[b, h, i, j] - lse[b, h, i])".to_owned(),
+        format!("dp[b, h, i, j] = {kept}do[b, h, i] . v[b, h, j]"),
+        score_line(&problem.forward),
+    ]
+}
+
+/// The device type of the tensor in a slot.
+pub(super) fn type_of(problem: &BackwardProblem<'_>, slot: &str) -> &'static str {
+    ctype(problem.forward.tensor(slot).dtype)
+}
