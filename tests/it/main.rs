@@ -29,6 +29,7 @@ mod dynamic_rows;
 mod errors;
 mod estimates;
 mod excluded;
+mod far;
 mod front_ends;
 mod gemm;
 mod golden;
