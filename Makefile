@@ -9,6 +9,8 @@ ATTENTIONS ?= 500
 GRAPHS ?= 1000
 TAMPERS ?= 20000
 GRAPHS_FROM ?= 1
+MIXED ?= 500
+MIXED_FROM ?= 1
 PLANS ?= 20000
 PLANS_FROM ?= 1
 TESTS ?=
@@ -19,7 +21,7 @@ DRIVER_TESTS := cuda_graphs:: drivers:: background:: dynamic_rows:: replay_launc
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors cases mutants spills test-remote test-driver \
-	check-driver worst settings random-graphs random-plans lint ci package readme bench \
+	check-driver worst settings random-graphs mixed-graphs random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
 	attention-campaign triton-kernels estimates-validate clean
@@ -97,6 +99,10 @@ settings: setup ## Run small graphs with every legal combination of knob values
 random-graphs: setup ## Check GRAPHS (1000) random graphs against the reference, from seed GRAPHS_FROM on
 	KILN_GRAPHS=$(GRAPHS) KILN_GRAPHS_FROM=$(GRAPHS_FROM) $(CARGO) test --release --test it -- \
 		--nocapture random_graphs_give
+
+mixed-graphs: setup ## Check MIXED (500) random graphs of new and old operations by every heuristic, from seed MIXED_FROM on
+	KILN_MIXED=$(MIXED) KILN_MIXED_FROM=$(MIXED_FROM) $(CARGO) test --test it -- \
+		--nocapture mixed_graphs_give
 
 random-plans: setup ## Plan PLANS (20000) random graphs for every target class: nothing panics, from seed PLANS_FROM on
 	KILN_PLANS=$(PLANS) KILN_PLANS_FROM=$(PLANS_FROM) $(CARGO) test --test it -- \

@@ -301,8 +301,10 @@ pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut>
 fn cuts_within(graph: &OperationGraph, target: &Target, parts: &[(usize, &Part)]) -> Vec<Cut> {
     let any = Selection::default();
     let mut clusters = Clusters::of(graph, target, &any);
+    // A wait for a signal may write nothing.
+    let touches = |of: &Operation| [of.inputs.clone(), of.outputs.clone()];
     let writes = |part: &Part, own: &Operation| {
-        part.graph.operations().iter().any(|other| other.outputs == own.outputs)
+        part.graph.operations().iter().any(|other| touches(other) == touches(own))
     };
     let operations = graph.operations();
     let in_part = |at: &usize| parts.iter().any(|(_, part)| writes(part, &operations[*at]));

@@ -50,10 +50,9 @@ pub(super) fn document(
     let division = Division::of(graph, parts).expect("the parts are of the graph");
     let part = |part: &Part| {
         let (source, meaning) = division.source(graph, part);
-        let written = part.graph.operations().iter().map(|operation| operation.outputs[0]);
-        let writes = written.map(|uid| source.reference(uid)).collect();
+        let writes = part.graph.operations().iter().map(|of| named(source, of)).collect();
         let operation = meaning.map(|at| &graph.operations()[at]);
-        let meaning_of = operation.map(|of| graph.reference(of.outputs[0]));
+        let meaning_of = operation.map(|of| named(graph, of));
         PartJson { config: part.config.to_string(), writes, meaning_of }
     };
     let document = PlanJson {
@@ -133,11 +132,30 @@ fn bad(text: String) -> Error {
     Error::bad_param(format!("malformed plan: {text}"))
 }
 
-/// The position of the operation that writes a tensor, which is given by name.
+/// What an operation of a graph is called: as what it writes, or by its position where it writes
+/// nothing, as a wait for a signal does that passes nothing on.
+fn named(graph: &OperationGraph, operation: &Operation) -> String {
+    match operation.outputs.first() {
+        Some(uid) => graph.reference(*uid),
+        None => {
+            let at = graph.operations().iter().position(|own| own == operation);
+            position(at.expect("the operation is of the graph"))
+        }
+    }
+}
+
+fn position(at: usize) -> String {
+    format!("operations[{at}]")
+}
+
+/// The position of the operation that is called so.
 fn writer(graph: &OperationGraph, name: &str) -> Result<usize> {
-    let writes = |uid| graph.operations().iter().position(|of| of.outputs.contains(&uid));
+    let operations = graph.operations();
+    let writes = |uid| operations.iter().position(|of| of.outputs.contains(&uid));
+    let writes_nothing = |at: &usize| operations[*at].outputs.is_empty() && position(*at) == name;
+    let silent = || (0..operations.len()).find(writes_nothing);
     let missing = || bad(format!("no operation of the problem writes `{name}`"));
-    graph.referred(name).and_then(writes).ok_or_else(missing)
+    graph.referred(name).and_then(writes).or_else(silent).ok_or_else(missing)
 }
 
 /// Reads the parts of a graph and checks that they cover each operation once, in an executable
@@ -170,9 +188,9 @@ fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
     }
     for (Source { graph: source, operation, .. }, own) in operations.iter().zip(&owner) {
         let name = |uid: i64| sources.graphs[*source].reference(uid);
-        let output = operation.outputs[0];
         let Some(own) = own else {
-            return Err(bad(format!("no part runs the operation that writes `{}`", name(output))));
+            let name = named(sources.graphs[*source], operation);
+            return Err(bad(format!("no part runs the operation that writes `{name}`")));
         };
         for (Source { operation: other, .. }, theirs) in operations.iter().zip(&owner) {
             let needed = other.outputs.iter().find(|uid| operation.inputs.contains(uid));

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::attention::data::AttentionData;
-use crate::convolution_data::ConvolutionData;
+use crate::convolution_data::{self, ConvolutionData};
 use crate::harness::{self, Values};
 use crate::norm_data::NormData;
 use crate::resample_data::ResampleData;
@@ -129,7 +129,7 @@ enum Subject {
     /// That the file spells out, with the ranges of inputs by name.
     Graph(Ranges),
     Attention(Box<AttentionData>),
-    Convolution(Box<ConvolutionData>),
+    Convolution,
     Resample(Box<ResampleData>),
     Norm(Box<NormData>),
     Layer(Box<Layer>),
@@ -159,7 +159,7 @@ impl Instance {
                 inputs
             }
             Subject::Attention(data) => data.inputs(),
-            Subject::Convolution(data) => data.inputs(&self.graph),
+            Subject::Convolution => convolution_data::values(&self.graph),
             Subject::Resample(data) => data.inputs(&self.graph),
             Subject::Norm(data) => data.inputs(),
             Subject::Layer(layer) => layer.inputs(&self.graph),
@@ -245,7 +245,7 @@ impl File {
             }
             Some(Builder::Convolution) => {
                 let data: ConvolutionData = fields(&all);
-                (data.graph(), Subject::Convolution(Box::new(data)))
+                (data.graph(), Subject::Convolution)
             }
             Some(Builder::Norm) => {
                 let data: NormData = fields(&all);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cases::{File, Parameters};
 use crate::harness::{self, Values};
 
-fn graph(with: Value) -> OperationGraph {
+pub fn graph(with: Value) -> OperationGraph {
     let with: Parameters = serde_json::from_value(with).unwrap();
     File::read("convolution").graph("convolution", &with)
 }
@@ -75,13 +75,27 @@ pub fn pixels(pass: &str, image: i64) -> OperationGraph {
 
 /// A layer of 32 images of bf16, channels last: groups, channels of one of the image and of the
 /// response, a square image, a square filter with half of it as padding, and strides.
-pub fn layer(pass: &str, [groups, c, k, image, filter, stride]: [i64; 6]) -> OperationGraph {
+pub fn layer(pass: &str, extents: [i64; 6]) -> OperationGraph {
+    fused_layer(pass, extents, "nothing")
+}
+
+/// The same with what is fused in front of it and behind it.
+pub fn fused_layer(
+    pass: &str,
+    [groups, c, k, image, filter, stride]: [i64; 6],
+    fused: &str,
+) -> OperationGraph {
     let pad = filter / 2;
     graph(json!({
         "pass": pass, "dtype": "bf16", "n": 32, "groups": groups, "c": c, "k": k,
         "image": [image, image], "filter": [filter, filter], "strides": [stride, stride],
-        "pre": [pad, pad], "post": [pad, pad], "lay": "channels_last",
+        "pre": [pad, pad], "post": [pad, pad], "lay": "channels_last", "fused": fused,
     }))
+}
+
+/// The gradient of an image behind a ReLU and a batch norm, with sums of that one's parameters.
+pub fn norm_gradient() -> OperationGraph {
+    windowed("backward_data", "norm_gradient")
 }
 
 /// Two groups behind each other, channels last, which are batches of a GEMM.

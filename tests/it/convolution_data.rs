@@ -3,7 +3,8 @@
 
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
-    Convolution, ConvolutionMode, ConvolutionPass, GenStats, GraphBuilder, MatmulMath, Op, Window,
+    BnBackwardWeights, BnFinalize, Convolution, ConvolutionMode, ConvolutionPass, GenStats,
+    GraphBuilder, MatmulMath, Op, Phase, Window,
 };
 use kiln::{DType, OperationGraph, TensorDesc};
 use serde::Deserialize;
@@ -118,6 +119,11 @@ enum Fused {
     Statistics,
     /// The same of a normalised operand, as ConvBNfprop has it.
     NormalisedStatistics,
+    /// The statistics as scale and shift of a normalisation, with running averages.
+    FinalisedStatistics,
+    /// The gradient of a ReLU behind a batch normalisation, and those of the latter's parameters,
+    /// as DgradDreluBNBwdWeight has it.
+    NormGradient,
 }
 
 fn f32() -> String {
@@ -196,9 +202,6 @@ impl ConvolutionData {
         let mut inputs: Vec<i64> = (0..2)
             .map(|at| graph.tensor(self.tensor(at as i64 + 1, names[at], &dims[at], self.dtype)))
             .collect();
-        let channels = |dims: &[i64]| -> Vec<i64> {
-            (0..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }).collect()
-        };
         let normalised =
             [Fused::ScaleBiasRelu, Fused::Rich, Fused::NormalisedStatistics].contains(&self.fused);
         if normalised {
@@ -219,8 +222,15 @@ impl ConvolutionData {
             inputs.push(graph.tensor(self.tensor(20, "before", &result, own)));
         }
         let stored = graph.tensor(self.tensor(21, names[2], &result, own));
+        if self.fused == Fused::NormGradient {
+            norm_gradient(&mut graph, op, &inputs, stored);
+            return graph.build().unwrap();
+        }
         if self.fused != Fused::BiasRelu && self.fused != Fused::Rich {
             graph.operation_into(Op::Convolution(op), &inputs, &[stored]);
+            if self.fused == Fused::FinalisedStatistics {
+                finalised(&mut graph, stored);
+            }
             if matches!(self.fused, Fused::Statistics | Fused::NormalisedStatistics) {
                 let sum = TensorDesc::packed(23, "sum", &channels(&result), DType::F32);
                 let squares = TensorDesc { uid: 24, name: "sq_sum".to_owned(), ..sum.clone() };
@@ -248,8 +258,74 @@ impl ConvolutionData {
         graph.pointwise_into(Pointwise::new(Mode::ReluFwd), &[last], stored);
         graph.build().unwrap()
     }
+}
 
-    pub fn inputs(&self, graph: &OperationGraph) -> Values {
-        graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 5, 2.0))).collect()
+/// Values of a graph's inputs; variances, counts and factors are positive.
+pub fn values(graph: &OperationGraph) -> Values {
+    let values = |tensor: &TensorDesc| {
+        let values = harness::fill(tensor, 5, 2.0);
+        match tensor.name.starts_with("positive") {
+            true => values.iter().map(|value| value.abs() + 0.5).collect(),
+            false => values,
+        }
+    };
+    graph.inputs().map(|tensor| (tensor.uid, values(tensor))).collect()
+}
+
+/// One element for each channel of a tensor with these dimensions.
+fn channels(dims: &[i64]) -> Vec<i64> {
+    (0..dims.len()).map(|axis| if axis == 1 { dims[1] } else { 1 }).collect()
+}
+
+/// What a batch normalisation makes of the statistics of `y`, which are stored nowhere.
+fn finalised(graph: &mut GraphBuilder, y: i64) {
+    let dims = channels(&graph.descriptor(y).unwrap().dims);
+    let ones = vec![1; dims.len()];
+    let sums = graph.operation(Op::GenStats(GenStats::default()), &[y]).unwrap();
+    let op = BnFinalize { running: true, ..BnFinalize::new(Phase::Training) };
+    let op = Op::BnFinalize(op);
+    let slots = op.slots();
+    let inputs: Vec<i64> = slots
+        .inputs
+        .iter()
+        .map(|slot| match *slot {
+            "sum" => sums[0],
+            "sq_sum" => sums[1],
+            "epsilon" | "accum_count" | "exp_avg_factor" => {
+                graph.input(&format!("positive_{slot}"), &ones, DType::F32)
+            }
+            "prev_running_var" => graph.input("positive_variance", &dims, DType::F32),
+            slot => graph.input(slot, &dims, DType::F32),
+        })
+        .collect();
+    let results = graph.operation(op, &inputs).unwrap();
+    for (slot, uid) in slots.outputs.iter().zip(results) {
+        graph.output(uid, &format!("out_{slot}"), DType::F32);
+    }
+}
+
+/// `stored = relu_bwd(convolution, norm(saved))`, with the sums that the gradients of the norm's
+/// parameters are, and what the gradient of its operand needs of them.
+fn norm_gradient(graph: &mut GraphBuilder, op: Convolution, inputs: &[i64], stored: i64) {
+    let result = graph.descriptor(stored).unwrap().clone();
+    let dims = channels(&result.dims);
+    let product = TensorDesc { uid: 30, name: String::new(), is_virtual: true, ..result.clone() };
+    let product = graph.tensor(TensorDesc { dtype: DType::F32, ..product });
+    graph.operation_into(Op::Convolution(op), inputs, &[product]);
+    let saved = graph.tensor(TensorDesc { uid: 31, name: "saved".to_owned(), ..result });
+    let [mean, inverse, scale, shift] = ["mean", "positive_inverse", "scale", "shift"]
+        .map(|name| graph.input(name, &dims, DType::F32));
+    let mut binary =
+        |mode: Mode, operands: [i64; 2]| graph.pointwise(Pointwise::new(mode), &operands).unwrap();
+    let deviation = binary(Mode::Sub, [saved, mean]);
+    let normal = binary(Mode::Mul, [deviation, inverse]);
+    let scaled = binary(Mode::Mul, [normal, scale]);
+    let shifted = binary(Mode::Add, [scaled, shift]);
+    graph.pointwise_into(Pointwise::new(Mode::ReluBwd), &[shifted, product], stored);
+    let op = Op::BnBackwardWeights(BnBackwardWeights::default());
+    let slots = op.slots();
+    let results = graph.operation(op, &[saved, stored, mean, inverse, scale]).unwrap();
+    for (slot, uid) in slots.outputs.iter().zip(results) {
+        graph.output(uid, slot, DType::F32);
     }
 }

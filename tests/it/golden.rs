@@ -205,6 +205,9 @@ fn golden_convolutions() {
         let source = &kernels("convolution_depthwise", &graph, &knobs)[0];
         assert_golden(&format!("sm75_convolution_{name}_depthwise.cu"), source);
     }
+    let norm = kernels("gemm_mma", &convolution::norm_gradient(), &[("split_k", 1)]);
+    assert_golden("sm80_gemm_f16_mma_norm_gradient.cu", &norm[0]);
+    assert_golden("sm75_gemm_f32_combine_norm_gradient.cu", &norm[1]);
     let windowed = convolution::windowed("forward", "bias_relu");
     let window = kernels("gemm_mma", &windowed, &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window.cu", &window[0]);

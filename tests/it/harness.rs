@@ -13,7 +13,7 @@ use kiln::cache::{Entry, Key, Request};
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::{Image, compile_all};
 use kiln::device::{Buffer, Counters, DeviceChoice};
-use kiln::engine::{self, EngineConfig, Supported};
+use kiln::engine::{self, EngineConfig, Mode, Supported};
 use kiln::graph::InPlace;
 use kiln::plan::{DeviceMemory, ExecutionPlan};
 use kiln::reference::{self, Expected};
@@ -107,21 +107,28 @@ pub fn simulated(target: &str) -> Option<&'static Kiln> {
 
 /// The same, whose warps run in the order whose turn it is.
 pub fn simulated_by_turns(target: &str, at: u64) -> Option<&'static Kiln> {
-    type Others = BTreeMap<(String, u64), &'static Kiln>;
+    simulated_by(target, at, Mode::default())
+}
+
+/// The same, which plans by a heuristic.
+pub fn simulated_by(target: &str, at: u64, heuristic: Mode) -> Option<&'static Kiln> {
+    type Others = BTreeMap<(String, u64, &'static str), &'static Kiln>;
     static OTHERS: Mutex<Others> = Mutex::new(BTreeMap::new());
     let seed = at % SEEDS;
     if kiln().device().kind() != "sim" {
         return (target == "sim").then(kiln);
-    } else if (target, seed) == ("sim", 0) {
+    } else if (target, seed, heuristic) == ("sim", 0, Mode::default()) {
         return Some(kiln());
     }
     let mut others = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
     let open = || {
         let device = Some(DeviceChoice::Sim(target.to_owned()));
-        let config = Config { sim_seed: (seed != 0).then_some(seed), ..checked(device) };
+        let (sim_seed, heuristic) = ((seed != 0).then_some(seed), Some(heuristic));
+        let config = Config { sim_seed, heuristic, ..checked(device) };
         &*Box::leak(Box::new(Kiln::open(config).expect("the simulator opens")))
     };
-    Some(*others.entry((target.to_owned(), seed)).or_insert_with(open))
+    let key = (target.to_owned(), seed, heuristic.name());
+    Some(*others.entry(key).or_insert_with(open))
 }
 
 /// A simulator that counts, for one test at a time: it keeps the counts of its last launch only.

@@ -273,6 +273,7 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (convolution::pixels("forward", 8), vec![("split_k", 1)]),
         (convolution::pixels("backward_filter", 8), vec![("split_k", 1)]),
         (convolution::batched("backward_filter"), vec![("split_k", 1)]),
+        (convolution::norm_gradient(), vec![("split_k", 1)]),
         (convolution::phases("scale_bias_relu"), vec![("split_k", 1)]),
         (convolution::scattered("forward"), vec![("split_k", 1)]),
         (rng::dropout(&[64, 768]), vec![]),

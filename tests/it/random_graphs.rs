@@ -6,10 +6,11 @@
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, Op, Reduction, ReductionOp};
-use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+use kiln::{DType, ErrorKind, OperationGraph};
 
 use crate::harness::{self, Values};
-use crate::wild::{SMALL, wild_graph};
+use crate::wild::{wild_graph, wild_values};
+use crate::wild_menu::SMALL;
 
 /// Graphs in the ordinary run of the tests.
 const GRAPHS: u64 = 40;
@@ -176,8 +177,7 @@ fn check_wild(shard: u64, shards: u64) {
     for seed in (first..first + count).filter(|seed| (seed - first) % shards == shard) {
         let Some(graph) = wild_graph(&SMALL, seed) else { continue };
         let kiln = harness::simulated_by_turns("sim", seed / shards).expect("it opens");
-        let inputs: Values =
-            graph.inputs().map(|tensor| (tensor.uid, wild_values(tensor, seed))).collect();
+        let inputs = wild_values(&graph, seed);
         match kiln.plan(&graph) {
             Ok(plan) => {
                 let actual = harness::run_plan(kiln, &plan, &inputs).unwrap_or_else(|error| {
@@ -198,18 +198,6 @@ fn check_wild(shard: u64, shards: u64) {
     }
     println!("shard {shard}: {checked} wild graphs are right, {refused} refused");
     assert!(refused <= (checked + refused) / 20, "{refused} graphs refused, {checked} right");
-}
-
-/// Overrides leave some of their dimension; factors and epsilons are positive.
-fn wild_values(tensor: &TensorDesc, seed: u64) -> Vec<f64> {
-    let values = harness::fill(tensor, seed, 1.0);
-    match tensor.dtype {
-        DType::I32 => values.iter().map(|value| (value * 4.0).abs().round()).collect(),
-        _ if tensor.elements() == Some(1) => {
-            values.iter().map(|value| value.abs() + 0.25).collect()
-        }
-        _ => values,
-    }
 }
 
 #[test]

@@ -17,8 +17,9 @@ use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::random_graphs::{Random, number};
-use crate::wild::{ANYTHING, wild_graph};
+use crate::wild::wild_graph;
 use crate::wild_layers::wild_layers;
+use crate::wild_menu::ANYTHING;
 
 /// Graphs in the ordinary run of the tests.
 const GRAPHS: u64 = 150;

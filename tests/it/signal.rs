@@ -5,7 +5,7 @@ use kiln::codegen::{KernelSource, Templates};
 use kiln::device::DeviceChoice;
 use kiln::engine;
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Matmul, Signal};
+use kiln::graph::{Matmul, Reduction, ReductionOp, Signal};
 use kiln::plan::ExecutionPlan;
 use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
 use kiln_sim::{Checks, Device, DeviceConfig, FindingKind, Launch, Module};
@@ -129,6 +129,32 @@ fn two_results_of_one_virtual_tensor_are_two_tensors() {
         // The first lies where the tensor does, the second is a copy.
         assert_eq!(kernels(&kiln.plan(&graph).unwrap()).len(), 4);
         harness::check(kiln, &graph, None, &values(&graph), "two results");
+    }
+}
+
+/// Two waits that write nothing, on flags behind each other, beside operations that are written in
+/// what they mean.
+#[test]
+fn plans_of_waits_without_a_result_are_saved() {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[5, 24], DType::F32);
+    let [f, g] = ["f", "g"].map(|name| graph.input(name, &[1], DType::I32));
+    let op = Reduction::new(ReductionOp::Add);
+    let sum = graph.reduction(op, x, &[5, 1]).unwrap();
+    graph.output(sum, "sum", DType::F16);
+    for flag in [f, g] {
+        let passed = graph.signal(Signal::set(3), flag, sum).unwrap();
+        graph.signal(Signal::wait(3).without_result(), flag, passed).unwrap();
+        graph.signal(Signal::wait(3).timeout_ms(7).without_result(), flag, x).unwrap();
+    }
+    let graph = graph.build().unwrap();
+    for kiln in harness::dialects() {
+        let plan = kiln.plan(&graph).unwrap();
+        let again = kiln.plan_from_json(&plan.to_json()).unwrap();
+        assert_eq!(again.to_json(), plan.to_json());
+        assert_eq!(kernels(&again), kernels(&plan));
+        let actual = harness::run_plan(kiln, &again, &values(&graph)).unwrap();
+        harness::compare(&graph, &values(&graph), &actual, "waits");
     }
 }
 

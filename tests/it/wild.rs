@@ -1,65 +1,18 @@
 //! Random graphs of all operations but attention and recurrent layers, with any shape: empty
 //! tensors, odd strides, values passed by value, one to five dimensions.
 
-use kiln::expr::{Mode, Pointwise};
+use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
-    BnBackwardWeights, Concatenate, Fraction, GenStats, GraphBuilder, Matmul, MatmulMath,
-    NormBackward, NormForward, NormMode, Op, PaddingMode, Phase, Reduction, ReductionOp, Resample,
-    ResampleMode, ResamplePass, Rng, Sampling, Slice, Transpose,
+    BnBackwardWeights, Concatenate, Convolution, ConvolutionMode, ConvolutionPass, Fraction,
+    GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward, NormForward, NormMode, Op,
+    PaddingMode, Phase, Reduction, ReductionOp, Resample, ResampleMode, ResamplePass, Rng,
+    Sampling, Signal, SignalMode, Slice, Transpose, Window,
 };
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::harness::{self, Values};
 use crate::random_graphs::Random;
-
-/// What graphs are made of.
-pub struct Menu {
-    /// Extents of dimensions, each as likely as the others.
-    pub extents: &'static [i64],
-    /// Types of tensors.
-    pub types: &'static [DType],
-    /// Pointwise operations.
-    pub modes: &'static [Mode],
-    /// The most operations of a graph.
-    pub operations_max: usize,
-}
-
-/// Anything at all, to be planned.
-pub const ANYTHING: Menu = Menu {
-    extents: &[0, 1, 1, 2, 3, 4, 7, 16, 31, 65, 127, 257, 1000, 4096, 65_536, 1 << 20, 1 << 31],
-    types: &[
-        DType::F32,
-        DType::F32,
-        DType::F16,
-        DType::Bf16,
-        DType::F64,
-        DType::I32,
-        DType::I8,
-        DType::U8,
-        DType::Bool,
-    ],
-    modes: &Mode::ALL,
-    operations_max: 8,
-};
-
-/// What runs in milliseconds and stays finite.
-pub const SMALL: Menu = Menu {
-    extents: &[0, 1, 1, 2, 3, 7, 16, 33, 65],
-    types: &[DType::F32, DType::F32, DType::F16, DType::Bf16],
-    modes: &[
-        Mode::ReluFwd,
-        Mode::TanhFwd,
-        Mode::Neg,
-        Mode::Identity,
-        Mode::Add,
-        Mode::Sub,
-        Mode::Mul,
-        Mode::Max,
-        Mode::CmpGt,
-        Mode::ReluBwd,
-        Mode::BinarySelect,
-    ],
-    operations_max: 6,
-};
+use crate::wild_menu::Menu;
 
 /// A tensor that may be read.
 struct Value {
@@ -80,6 +33,8 @@ struct Grown<'a> {
     uid: i64,
     /// Tensors of operations that keep types.
     typed: Vec<i64>,
+    /// Flags that have a value, set or given, with it.
+    flags: Vec<(i64, i64)>,
 }
 
 impl Grown<'_> {
@@ -401,18 +356,167 @@ impl Grown<'_> {
         vec![image]
     }
 
+    /// A convolution of `x`, or a gradient of one, of which it is the image or the response.
+    fn convolution(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let pass = self.random.pick(&ConvolutionPass::ALL);
+        let group_axis = self.rank > 3 && self.chance(3);
+        let outer = if group_axis { 3 } else { 2 };
+        let spatial = self.rank - outer;
+        let mut numbers =
+            |all: &[i64]| -> Vec<i64> { (0..spatial).map(|_| self.random.pick(all)).collect() };
+        let (taps, slack) = (numbers(&[1, 1, 2, 3, 5]), numbers(&[0, 0, 1]));
+        let window = Window {
+            filter_strides: numbers(&[1, 1, 2, 3]),
+            dilations: numbers(&[1, 1, 2]),
+            pre_paddings: numbers(&[0, 1, 2]),
+            post_paddings: numbers(&[0, 0, 1]),
+        };
+        let groups = match group_axis {
+            true => dims[1],
+            false => self.random.pick(&[1, 1, 2, 3, dims[1].max(1)]),
+        };
+        if !group_axis && dims[1] % groups != 0 {
+            return Vec::new();
+        }
+        let own = if group_axis { dims[2] } else { dims[1] / groups };
+        let others = self.random.pick(&[1, 1, 2, 3, 8, 16]);
+        let [reach, paddings] = [0, 1].map(|which| -> Vec<i64> {
+            let along = |axis: usize| match which {
+                0 => window.dilations[axis] * (taps[axis] - 1) + 1,
+                _ => window.pre_paddings[axis] + window.post_paddings[axis],
+            };
+            (0..spatial).map(along).collect()
+        });
+        let is_response = pass == ConvolutionPass::BackwardData;
+        let along = |axis: usize| {
+            let (extent, stride) = (dims[outer + axis], window.filter_strides[axis]);
+            match is_response {
+                true => (extent - 1) * stride + reach[axis] - paddings[axis] + slack[axis] % stride,
+                false => 1 + (extent + paddings[axis] - reach[axis]).div_euclid(stride),
+            }
+        };
+        let extents: Vec<i64> = (0..spatial).map(along).collect();
+        let response = if is_response { &dims[outer..] } else { &extents[..] };
+        if extents.iter().any(|extent| *extent < 0) || response.contains(&0) {
+            return Vec::new();
+        }
+        let work = [dims[0], groups, own, others].into_iter().chain(response.to_vec());
+        let work = work.chain(taps.iter().copied()).fold(1, i64::saturating_mul);
+        if work > self.menu.multiplications_max {
+            return Vec::new();
+        }
+        let of = |front: &[i64], channels: i64, extents: &[i64]| match group_axis {
+            true => [front, &[groups, channels], extents].concat(),
+            false => [front, &[groups * channels], extents].concat(),
+        };
+        let filter = |k: i64, c: i64| match group_axis {
+            true => [&[groups, k, c], &taps[..]].concat(),
+            false => [&[groups * k, c], &taps[..]].concat(),
+        };
+        let (operands, result) = match pass {
+            ConvolutionPass::Forward => {
+                let w = self.operand(&filter(others, own), false);
+                (vec![x, w], of(&dims[..1], others, &extents))
+            }
+            ConvolutionPass::BackwardData => {
+                let w = self.operand(&filter(own, others), false);
+                (vec![w, x], of(&dims[..1], others, &extents))
+            }
+            ConvolutionPass::BackwardFilter => {
+                let dy = self.operand(&of(&dims[..1], others, &extents), false);
+                (vec![x, dy], filter(others, own))
+            }
+        };
+        let math = match self.random.below(8) {
+            0 => MatmulMath::Tf32,
+            1 => MatmulMath::F64,
+            _ => MatmulMath::F32,
+        };
+        let mode = match self.chance(4) {
+            true => ConvolutionMode::Convolution,
+            false => ConvolutionMode::CrossCorrelation,
+        };
+        let [alpha, beta] =
+            [[1.0, 1.0, 1.0, -0.5], [0.0, 0.0, 0.0, 2.0]].map(|all| self.random.pick(&all));
+        let op = Convolution {
+            mode,
+            alpha: Real::new(alpha),
+            beta: Real::new(beta),
+            ..Convolution::new(pass, math, window)
+        };
+        let before = (beta != 0.0).then(|| self.operand(&result, false));
+        let operands: Vec<i64> = operands.into_iter().chain(before).collect();
+        let desc = TensorDesc::packed(self.uid + 1, "", &result, DType::F32);
+        let uid = self.graph.tensor(TensorDesc { is_virtual: true, ..desc });
+        self.graph.operation_into(Op::Convolution(op), &operands, &[uid]);
+        vec![result]
+    }
+
+    /// A signal behind `x`: a flag is set, or one that has its value is waited for.
+    fn signal(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let Some(desc) = self.graph.descriptor(x).filter(|x| !x.by_value).cloned() else {
+            return Vec::new();
+        };
+        let value = self.random.pick(&[0, 1, 7, -1, i64::from(i32::MIN)]);
+        let mode = self.random.pick(&SignalMode::ALL);
+        let known = match mode {
+            SignalMode::Wait if !self.flags.is_empty() && !self.chance(4) => {
+                Some(self.random.pick(&self.flags.clone()))
+            }
+            _ => None,
+        };
+        let (flag, value) = known.unwrap_or_else(|| {
+            let ones = vec![1; if self.chance(2) { 1 } else { self.rank }];
+            let uid = self.fresh();
+            self.graph.tensor(TensorDesc::packed(uid, format!("f{uid}"), &ones, DType::I32));
+            self.flags.push((uid, value));
+            (uid, value)
+        });
+        let op = match mode {
+            SignalMode::Set => Signal::set(value),
+            SignalMode::Wait => Signal::wait(value),
+        };
+        let written = self.values.iter().any(|value| value.uid == x && value.written);
+        let in_place = !written && self.chance(3);
+        let op = match self.random.below(4) {
+            0 => op.without_result(),
+            _ if in_place => op.in_place(),
+            _ => op,
+        };
+        let [mut operands, mut outputs] = [vec![x], Vec::new()];
+        match mode {
+            SignalMode::Set => outputs.push(flag),
+            SignalMode::Wait => operands.insert(0, flag),
+        }
+        self.typed.push(x);
+        let mut results = Vec::new();
+        if Op::Signal(op).slots().outputs.contains(&"y") {
+            let uid = self.uid + 1;
+            self.typed.push(uid);
+            let packed = TensorDesc::packed(uid, "", dims, desc.dtype);
+            outputs.push(self.graph.tensor(match in_place {
+                true => TensorDesc { strides: desc.strides, ..packed },
+                false => TensorDesc { is_virtual: true, ..packed },
+            }));
+            results.push(dims.to_vec());
+        }
+        self.graph.operation_into(Op::Signal(op), &operands, &outputs);
+        self.values.iter_mut().filter(|value| value.uid == x).for_each(|value| value.read = true);
+        results
+    }
+
     /// One operation more, where what is drawn is one.
     fn grow(&mut self) {
         let at = self.random.below(self.values.len());
         let (x, dims) = (self.values[at].uid, self.values[at].dims.clone());
-        let results = match self.random.below(27) {
+        let results = match self.random.below(37) {
             10..=12 => {
                 let kept = |dim: &i64| if self.random.below(2) == 0 { 1 } else { *dim };
                 let shape: Vec<i64> = dims.iter().map(kept).collect();
                 let op = Reduction::new(self.random.pick(&ReductionOp::ALL));
                 self.operation(Op::Reduction(op), &[x], vec![shape])
             }
-            9 if self.rank > 2 => self.resample(x, &dims),
+            8 | 9 if self.rank > 2 => self.resample(x, &dims),
             13..=15 if self.rank > 1 => self.matmul(x, &dims),
             16..=18 if self.rank > 1 => self.norm(x, &dims),
             19 if self.rank > 1 => self.channels(x, &dims),
@@ -423,6 +527,8 @@ impl Grown<'_> {
                 results
             }
             24 | 25 => self.drawn(x, &dims),
+            26..=33 if self.rank > 2 => self.convolution(x, &dims),
+            34 | 35 => self.signal(x, &dims),
             _ => self.pointwise(x, dims),
         };
         self.values[at].read |= !results.is_empty();
@@ -440,8 +546,16 @@ pub fn wild_graph(menu: &Menu, seed: u64) -> Option<OperationGraph> {
     let operations = 1 + random.below(menu.operations_max);
     let dims: Vec<i64> = (0..rank).map(|_| random.pick(menu.extents)).collect();
     let graph = OperationGraph::builder();
-    let mut grown =
-        Grown { random, menu, graph, values: Vec::new(), rank, uid: 0, typed: Vec::new() };
+    let mut grown = Grown {
+        random,
+        menu,
+        graph,
+        values: Vec::new(),
+        rank,
+        uid: 0,
+        typed: Vec::new(),
+        flags: Vec::new(),
+    };
     grown.input(&dims);
     for _ in 0..operations {
         grown.grow();
@@ -456,4 +570,30 @@ pub fn wild_graph(menu: &Menu, seed: u64) -> Option<OperationGraph> {
         }
     }
     grown.graph.build().ok()
+}
+
+/// Values of a graph's inputs: overrides leave some of their dimension, factors and epsilons are
+/// positive, and flags that are waited for have the value.
+pub fn wild_values(graph: &OperationGraph, seed: u64) -> Values {
+    let waited = |flag: i64| {
+        graph.operations().iter().find_map(|operation| match operation.op {
+            Op::Signal(op) if operation.inputs.len() == 2 && operation.inputs[0] == flag => {
+                Some(vec![op.value as f64])
+            }
+            _ => None,
+        })
+    };
+    let values = |tensor: &TensorDesc| {
+        let values = harness::fill(tensor, seed, 1.0);
+        match tensor.dtype {
+            DType::I32 => waited(tensor.uid).unwrap_or_else(|| {
+                values.iter().map(|value| (value * 4.0).abs().round()).collect()
+            }),
+            _ if tensor.elements() == Some(1) => {
+                values.iter().map(|value| value.abs() + 0.25).collect()
+            }
+            _ => values,
+        }
+    };
+    graph.inputs().map(|tensor| (tensor.uid, values(tensor))).collect()
 }

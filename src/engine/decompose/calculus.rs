@@ -19,7 +19,10 @@ impl Calculus {
 
     /// An operation that stays as it is but for its attributes.
     pub(super) fn keep(&mut self, op: Op, operation: &Operation) {
-        self.name(operation.outputs[0], op.name());
+        // A wait that passes nothing on has no result.
+        if let Some(result) = operation.outputs.first() {
+            self.name(*result, op.name());
+        }
         self.operations.push(Operation { op, ..operation.clone() });
     }
 

@@ -82,7 +82,15 @@ fn split(
     groups: i64,
 ) -> Result<()> {
     let mut own = tensor.clone();
-    let (dim, stride) = (tensor.dims[axis], tensor.strides[axis]);
+    let all = groups.saturating_mul(channels);
+    let found = tensor.dims.get(axis).zip(tensor.strides.get(axis));
+    // A flag of a signal, say, or another piece of a concatenation.
+    let Some((&dim, &stride)) = found.filter(|(dim, _)| **dim == 1 || **dim == all) else {
+        let TensorDesc { name, dims, .. } = tensor;
+        return Err(Error::not_supported(format!(
+            "`{name}` is {dims:?}, beside {groups} groups of {channels} channels of a convolution"
+        )));
+    };
     let dims = if dim == 1 { [1, 1] } else { [groups, channels] };
     own.dims.splice(axis..=axis, dims);
     own.strides.splice(axis..=axis, [stride.saturating_mul(channels.max(1)), stride]);

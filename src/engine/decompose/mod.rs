@@ -108,13 +108,13 @@ impl<'a> Decomposed<'a> {
     }
 
     /// The graph with random numbers as they are drawn, factors of convolutions as an operation
-    /// behind them, statistics as reductions, and all else as it is.
+    /// behind them, statistics as reductions and what is made of them, and all else as it is.
     ///
     /// # Errors
     /// As [`Decomposed::of`], where there are random numbers, factors or statistics.
     pub(super) fn drawn(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
         let plain = |of: &Operation| match &of.op {
-            Op::Rng(_) | Op::GenStats(_) => false,
+            Op::Rng(_) | Op::GenStats(_) | Op::BnFinalize(_) | Op::BnBackwardWeights(_) => false,
             Op::Convolution(op) => op.is_unscaled(),
             _ => true,
         };
@@ -123,13 +123,15 @@ impl<'a> Decomposed<'a> {
             rng::check(graph)?;
             let mut calculus = Calculus::new(shapes::unified(graph)?.tensors);
             for operation in graph.operations {
+                let named = Named { slots: operation.op.slots(), operation };
                 calculus.math = Math::of(operation.op.math());
                 match &operation.op {
                     Op::Rng(op) => rng::numbers(&mut calculus, op, operation),
                     Op::Convolution(op) => Scaled::of(op).write(&mut calculus, operation),
-                    Op::GenStats(_) => {
-                        let named = Named { slots: operation.op.slots(), operation };
-                        statistics::sums(&mut calculus, &named);
+                    Op::GenStats(_) => statistics::sums(&mut calculus, &named),
+                    Op::BnFinalize(op) => statistics::finalize(&mut calculus, op, &named),
+                    Op::BnBackwardWeights(_) => {
+                        statistics::backward_weights(&mut calculus, &named);
                     }
                     op => calculus.keep(op.clone(), operation),
                 }

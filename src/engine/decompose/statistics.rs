@@ -79,12 +79,12 @@ pub(super) fn backward_weights(calculus: &mut Calculus, named: &Named<'_>) {
     let along = data.iter().zip(&channels).filter(|(_, channels)| **channels == 1);
     let count = along.map(|(data, _)| *data as f64).product::<f64>();
 
-    let dbias = calculus.reduce(ReductionOp::Add, dy, &channels);
+    let dbias = calculus.reduce_named("dy_sum", ReductionOp::Add, dy, &channels);
     calculus.store(dbias, named.result("dbias"));
     let deviation = calculus.binary("deviation", Mode::Sub, x, mean);
     let normal = calculus.binary("normal", Mode::Mul, deviation, inverse);
     let gradient = calculus.binary("gradient", Mode::Mul, normal, dy);
-    let dscale = calculus.reduce(ReductionOp::Add, gradient, &channels);
+    let dscale = calculus.reduce_named("gradient_sum", ReductionOp::Add, gradient, &channels);
     calculus.store(dscale, named.result("dscale"));
 
     let of_dy = calculus.binary("of_dy", Mode::Mul, scale, inverse);

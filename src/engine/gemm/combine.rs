@@ -1,21 +1,26 @@
-//! The kernels that combine the partials of epilogue reductions, one per reduction, in an order
-//! that depends only on the number of partials.
+//! The kernels that combine the partials of epilogue reductions, in an order that depends only on
+//! the number of partials: one kernel for all reductions that keep the same dimensions, which also
+//! computes what is made of their results.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use serde::Serialize;
 
 use crate::engine::KernelWork;
-use crate::engine::access::{GRID_MAX, ceil_div};
-use crate::engine::gemm::context::{Context, ProblemParameters};
+use crate::engine::access::{GRID_MAX, ceil_div, tensor_bytes};
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::gemm::axes::coordinate;
+use crate::engine::gemm::context::{Context, Emitted, ProblemParameters};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
 use crate::engine::gemm::layout::{Layout, Matrix};
 use crate::engine::gemm::partials::{PARTIALS_BYTES_MAX, Partials};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::Refusal;
 use crate::engine::header::KernelNames;
+use crate::engine::program::Source;
 use crate::engine::reduce::{finished, op_name};
-use crate::engine::signature::{arguments, ctype};
+use crate::engine::signature::{Indent, Width, arguments, ctype, list};
 use crate::error::Result;
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
@@ -36,10 +41,10 @@ pub(super) fn with_combines(
     epilogue_tile: [i64; 2],
     arch: Arch,
 ) -> Lowering {
-    for at in 0..context.problem.reductions.len() {
-        let combine = Combine::of(context.problem, at, epilogue_tile);
+    for reductions in context.problem.combined() {
+        let combine = Combine::of(context.problem, reductions, epilogue_tile);
+        lowering.scratch.extend(combine.bytes_of_each());
         lowering.kernels.push(combine.kernel(context, epilogue_tile, arch));
-        lowering.scratch.push(combine.bytes() as u64);
     }
     lowering
 }
@@ -49,8 +54,8 @@ pub(super) fn check_combines(
     problem: &Problem<'_>,
     epilogue_tile: [i64; 2],
 ) -> Result<(), Refusal> {
-    for at in 0..problem.reductions.len() {
-        let combine = Combine::of(problem, at, epilogue_tile);
+    for reductions in problem.combined() {
+        let combine = Combine::of(problem, reductions, epilogue_tile);
         let bytes = combine.bytes();
         if bytes > PARTIALS_BYTES_MAX
             || ceil_div(combine.results, combine.results_per_block()) > GRID_MAX
@@ -61,66 +66,101 @@ pub(super) fn check_combines(
     Ok(())
 }
 
-/// The kernel that combines the partials of one reduction.
+/// The kernel that combines the partials of reductions that keep the same dimensions.
 pub(super) struct Combine<'a> {
-    reduction: &'a EpilogueReduction,
-    /// Index of the reduction.
-    at: usize,
+    problem: &'a Problem<'a>,
+    /// Which reductions of the problem's.
+    reductions: Range<usize>,
+    /// Results of each.
     results: i64,
     /// Partial results of each result.
     partials: i64,
 }
 
 impl<'a> Combine<'a> {
-    /// The combine kernel of reduction `at`; a partial covers `rows` x `columns` elements.
+    /// The combine kernel of these reductions, one at least; a partial covers `rows` x `columns`
+    /// elements.
     pub(super) fn of(
         problem: &'a Problem<'_>,
-        at: usize,
+        reductions: Range<usize>,
         [rows, columns]: [i64; 2],
     ) -> Combine<'a> {
-        let reduction = &problem.reductions[at];
+        let EpilogueReduction { kept, keeps_batches, .. } = problem.reductions[reductions.start];
         let [partials_m, partials_n] = [ceil_div(problem.m, rows), ceil_div(problem.n, columns)];
-        let (lines, partials) = match reduction.kept {
+        let (lines, partials) = match kept {
             Kept::Rows => (problem.m, partials_n),
             Kept::Columns => (problem.n, partials_m),
             Kept::Neither => (1, partials_m.saturating_mul(partials_n)),
         };
         let batches = problem.batch_count();
-        let (results, partials) = match reduction.keeps_batches {
+        let (results, partials) = match keeps_batches {
             true => (lines.saturating_mul(batches), partials),
             false => (lines, partials.saturating_mul(batches)),
         };
-        Combine { reduction, at, results, partials }
+        Combine { problem, reductions, results, partials }
+    }
+
+    fn reductions(&self) -> &'a [EpilogueReduction] {
+        &self.problem.reductions[self.reductions.clone()]
+    }
+
+    /// What its reductions keep.
+    fn first(&self) -> &'a EpilogueReduction {
+        &self.problem.reductions[self.reductions.start]
+    }
+
+    /// Bytes of the type of each reduction.
+    fn sizes(&self) -> impl Iterator<Item = i64> + '_ {
+        self.reductions().iter().map(|of| of.op.math.dtype().bytes() as i64)
+    }
+
+    /// Bytes of the partials of each reduction.
+    fn bytes_of_each(&self) -> impl Iterator<Item = u64> + '_ {
+        let count = self.results.saturating_mul(self.partials);
+        self.sizes().map(move |size| count.saturating_mul(size) as u64)
     }
 
     /// Bytes of all partial results of all results.
     pub(super) fn bytes(&self) -> i64 {
-        let size = self.reduction.op.math.dtype().bytes() as i64;
-        self.results.saturating_mul(self.partials).saturating_mul(size)
+        let each = self.bytes_of_each().map(|bytes| bytes as i64);
+        each.fold(0, i64::saturating_add)
     }
 
     /// Results per block, independent of the number of rows.
     fn results_per_block(&self) -> i64 {
-        match self.reduction.kept {
+        match self.first().kept {
             Kept::Rows => RESULTS_MAX,
             _ => (self.results.max(1) as u64).next_power_of_two().min(RESULTS_MAX as u64) as i64,
         }
     }
 
+    /// The tensors that it reads and stores, but for partials.
+    fn passed(&self) -> Vec<usize> {
+        let graph = self.problem.graph.graph();
+        let mut seen = BTreeSet::new();
+        let results = self.reductions().iter().map(|of| of.result);
+        let read = self.problem.finish.inputs();
+        let all = read.chain(results).chain(self.problem.finish.program.outputs.iter().copied());
+        all.filter(|at| !graph.tensors[*at].is_virtual && seen.insert(*at)).collect()
+    }
+
     /// Work for the cost model; the partials are still in L2.
     pub(super) fn work(&self) -> KernelWork {
-        let size = self.reduction.op.math.dtype().bytes() as i64;
         let ranks = THREADS / self.results_per_block();
+        let size: i64 = self.sizes().sum();
+        let operations = self.problem.finish.program.program.instructions().len() as f64;
+        let each = (self.partials * self.reductions.len() as i64) as f64;
+        let tensors = &self.problem.graph.tensors;
         KernelWork {
             blocks: ceil_div(self.results, self.results_per_block()) as u64,
             threads: THREADS as u32,
             registers: 32,
             shared_bytes: (THREADS * size) as u32,
-            dram_bytes: (self.results * size) as f64,
+            dram_bytes: self.passed().iter().map(|at| tensor_bytes(&tensors[*at])).sum(),
             l2_bytes: self.bytes() as f64,
             in_flight_bytes: (THREADS * ROUND * size) as f64,
             round_trips: ceil_div(self.partials, ranks * ROUND).max(1) as f64,
-            lane_instructions: self.results as f64 * self.partials as f64,
+            lane_instructions: self.results as f64 * (each + operations * INSTRUCTIONS_OPERATION),
             f64_instructions: 0.0,
             tensor: None,
         }
@@ -128,25 +168,38 @@ impl<'a> Combine<'a> {
 
     fn kernel(&self, context: &Context<'_>, epilogue_tile: [i64; 2], arch: Arch) -> KernelPlan {
         let Context { problem, tiling, .. } = context;
-        let result = self.reduction.result;
-        let dtype = problem.graph.tensors[result].dtype;
+        let dtype = problem.graph.tensors[self.first().result].dtype;
         let names = KernelNames {
             stem: format!("sm75_gemm_{dtype}_combine"),
             template: "gemm/sm75_gemm_combine.cu",
             entry: "gemm_combine",
         };
-        let partials = Partials { accumulators: false, reductions: self.at..self.at + 1 };
-        let mut arguments = arguments(problem.graph.graph(), [result].iter());
+        let partials = Partials { accumulators: false, reductions: self.reductions.clone() };
+        let passed = self.passed();
+        let mut arguments = arguments(problem.graph.graph(), passed.iter());
         arguments.extend(context.scratch(&partials));
-        let listing = vec![context.reduction_listing(self.reduction)];
-        let functions = BTreeSet::new();
+        let listing = self.reductions().iter().map(|of| context.reduction_listing(of));
+        let text = problem.finish.program.program.to_string();
+        let listing = listing.chain(text.lines().map(str::to_owned)).collect();
+        let finish = self.finish(context);
+        let functions = finish.as_ref().map(|of| of.functions.clone()).unwrap_or_default();
         let parameters = Parameters {
-            problem: context.problem_parameters(&[result], partials, listing, functions),
+            problem: context.problem_parameters(&passed, partials, listing, functions),
             threads: THREADS,
             results: self.results_per_block(),
             partial_rows: epilogue_tile[0],
             partial_columns: epilogue_tile[1],
-            reduction: self.reduction_parameters(context),
+            kept: self.first().kept.name(),
+            keeps_batches: self.first().keeps_batches,
+            layouts: Layouts {
+                tensors: passed
+                    .iter()
+                    .filter(|at| !problem.graph.tensors[**at].by_value)
+                    .map(|at| context.layout(*at, &matrix(context)))
+                    .collect(),
+            },
+            combined: self.reductions().iter().map(|of| combined(context, of)).collect(),
+            finish,
         };
         KernelPlan {
             spec: names.spec(arch, &parameters),
@@ -162,25 +215,73 @@ impl<'a> Combine<'a> {
         }
     }
 
-    fn reduction_parameters(&self, context: &Context<'_>) -> ReductionParameters {
-        let EpilogueReduction { op, result, kept, keeps_batches, .. } = *self.reduction;
-        let rows = (kept != Kept::Rows).then_some("rows");
-        let columns = (kept != Kept::Columns).then_some("N");
-        let batches = (!keeps_batches).then_some("BATCHES");
-        let reduced: Vec<&str> = rows.into_iter().chain(columns).chain(batches).collect();
-        let count = format!("Partial(1ll * {})", reduced.join(" * "));
-        // What is reduced to steps evenly.
-        let matrix = context.epilogue_matrix(1);
-        ReductionParameters {
-            name: context.names[result].clone(),
-            op: op_name(op),
-            ctype: ctype(op.math.dtype()),
-            kept: kept.name(),
-            keeps_batches,
-            tensors: [context.layout(result, &Matrix { window: None, ..matrix })],
-            stored: ctype(context.problem.graph.tensors[result].dtype),
-            finish: finished(op.op, "all", &count).unwrap_or("all".to_owned()),
+    /// What is computed of the results, if anything is.
+    fn finish(&self, context: &Context<'_>) -> Option<FinishParameters> {
+        let Problem { finish, graph, .. } = context.problem;
+        if finish.program.outputs.is_empty() {
+            return None;
         }
+        let tensors = &graph.tensors;
+        let Emitted { text, outputs, parameters, mut arguments } =
+            context.emit(finish, &|source, register| match source {
+                Source::Tensor(at) if self.reductions().iter().any(|of| of.result == *at) => {
+                    let (name, dtype) = (&context.names[*at], tensors[*at].dtype);
+                    match tensors[*at].is_virtual {
+                        true => format!("{name}_all"),
+                        false => format!("widen(Narrow<{}>::from({name}_all))", ctype(dtype)),
+                    }
+                }
+                Source::Tensor(at) if tensors[*at].by_value => {
+                    format!("{register}(t.{})", context.names[*at])
+                }
+                Source::Tensor(at) => {
+                    let name = &context.names[*at];
+                    format!("widen(t.{name}[Result::{name}_layout::at(batch, row, column)])")
+                }
+                Source::Position(_) => unreachable!("random numbers are refused"),
+                Source::Coordinate(axis) => {
+                    let at = axis.and_then(|axis| finish.axes.coordinate(axis));
+                    format!("{register}({})", coordinate(at, ["row", "column"]))
+                }
+            });
+        arguments.extend(outputs.iter().map(|name| format!("{name}_value")));
+        let stored = outputs.into_iter().zip(&finish.program.outputs).zip(&text.outputs);
+        let stored = stored.map(|((name, at), output)| FinishedParameters {
+            name,
+            ctype: output.ctype,
+            stored: ctype(tensors[*at].dtype),
+        });
+        Some(FinishParameters {
+            outputs: stored.collect(),
+            parameters,
+            arguments: list(&arguments, Indent(8), Width(78)),
+            lines: text.lines,
+            functions: text.functions,
+        })
+    }
+}
+
+/// The results, which step evenly over rows and columns.
+fn matrix<'a>(context: &'a Context<'_>) -> Matrix<'a> {
+    Matrix { window: None, ..context.epilogue_matrix(1) }
+}
+
+fn combined(context: &Context<'_>, of: &EpilogueReduction) -> CombinedParameters {
+    let EpilogueReduction { op, result, kept, keeps_batches, .. } = *of;
+    let rows = (kept != Kept::Rows).then_some("rows");
+    let columns = (kept != Kept::Columns).then_some("N");
+    let batches = (!keeps_batches).then_some("BATCHES");
+    let reduced: Vec<&str> = rows.into_iter().chain(columns).chain(batches).collect();
+    let (ctype_of, name) = (ctype(op.math.dtype()), context.names[result].clone());
+    let count = format!("{ctype_of}(1ll * {})", reduced.join(" * "));
+    let tensor = &context.problem.graph.tensors[result];
+    let partial = format!("{name}_shared[0][lane]");
+    CombinedParameters {
+        op: op_name(op),
+        ctype: ctype_of,
+        stored: (!tensor.is_virtual).then(|| ctype(tensor.dtype)),
+        finish: finished(op.op, &partial, &count).unwrap_or(partial),
+        name,
     }
 }
 
@@ -194,21 +295,47 @@ struct Parameters {
     /// Rows and columns of a partial.
     partial_rows: i64,
     partial_columns: i64,
-    reduction: ReductionParameters,
-}
-
-/// The reduction whose partials are combined.
-#[derive(Serialize)]
-struct ReductionParameters {
-    name: String,
-    op: &'static str,
-    ctype: &'static str,
     /// `rows`, `columns` or `neither`.
     kept: &'static str,
     keeps_batches: bool,
-    /// Where the results are stored, and their type.
-    tensors: [Layout; 1],
-    stored: &'static str,
+    layouts: Layouts,
+    combined: Vec<CombinedParameters>,
+    finish: Option<FinishParameters>,
+}
+
+/// Where results are stored, and what is read beside them.
+#[derive(Serialize)]
+struct Layouts {
+    tensors: Vec<Layout>,
+}
+
+/// A reduction whose partials are combined.
+#[derive(Serialize)]
+struct CombinedParameters {
+    name: String,
+    op: &'static str,
+    ctype: &'static str,
+    /// The type that the results are stored in, if they are.
+    stored: Option<&'static str>,
     /// The result of all partials.
     finish: String,
+}
+
+/// A program of the results of one element.
+#[derive(Serialize)]
+struct FinishParameters {
+    outputs: Vec<FinishedParameters>,
+    parameters: String,
+    arguments: String,
+    lines: Vec<String>,
+    #[serde(skip)]
+    functions: BTreeSet<&'static str>,
+}
+
+/// What it stores.
+#[derive(Serialize)]
+struct FinishedParameters {
+    name: String,
+    ctype: &'static str,
+    stored: &'static str,
 }

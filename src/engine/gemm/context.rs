@@ -8,9 +8,10 @@ use crate::dtype::DType;
 use crate::engine::dimensions::coordinates;
 use crate::engine::gemm::axes::offset;
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
+use crate::engine::gemm::fusion::Fusion;
 use crate::engine::gemm::partials::Partials;
 use crate::engine::gemm::phases::{Phases, Table};
-use crate::engine::gemm::problem::{Fusion, Problem};
+use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{Tiling, partial_columns};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::op_name;
@@ -102,7 +103,13 @@ pub(super) struct Emitted {
 impl<'a> Context<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, tiling: Tiling) -> Context<'a> {
         let mut identifiers = Identifiers::new();
-        let names = names_with_positions(problem.graph.graph(), &mut identifiers);
+        let mut names = names_with_positions(problem.graph.graph(), &mut identifiers);
+        for reduction in &problem.reductions {
+            if names[reduction.result].is_empty() {
+                let name = &problem.graph.tensors[reduction.result].name;
+                names[reduction.result] = identifiers.fresh(name);
+            }
+        }
         let partials = identifiers.fresh("partials");
         Context { problem, tiling, names, identifiers, partials }
     }

@@ -11,9 +11,10 @@
 
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::EpilogueReduction;
+use crate::engine::gemm::fusion::Fusion;
 use crate::engine::gemm::phases::{Phases, Property, period, taps_of};
 use crate::engine::gemm::problem::{
-    Fusion, Layout, Operand, Problem, check_multiplications, k_major, writes_columns,
+    Layout, Operand, Problem, check_multiplications, k_major, writes_columns,
 };
 use crate::engine::gemm::window::{Along, Counted, Reach, Window};
 use crate::engine::program::{GraphProgram, Source};
@@ -41,7 +42,8 @@ impl<'a> Layout<'_, 'a> {
     /// # Errors
     /// `NotSupported` with the rule that the graph breaks.
     pub(super) fn convolution(self, op: &Convolution) -> Result<Problem<'a>> {
-        let Layout { graph, tensors, programs, epilogue, reductions, .. } = self;
+        let reduced = self.reduced();
+        let Layout { graph, tensors, programs, epilogue, reductions, finish, .. } = self;
         let [first, second, c] = tensors;
         let roles = op.pass.roles([first, second], c).map(|at| &graph.tensors[at]);
         let shape = op.shape(roles)?;
@@ -57,7 +59,6 @@ impl<'a> Layout<'_, 'a> {
             let groups = groups.map(|axes| vec![axes[of]]);
             groups.into_iter().chain(phase_count.map(|_| Vec::new())).collect()
         };
-        let reduced: Vec<usize> = reductions.iter().map(|(_, [_, result])| *result).collect();
         let counts = |axis: &usize| graph.tensors[c].dims[*axis] != 1;
         let [rows, columns] = [matrices.rows, matrices.columns]
             .map(|axes| axes.into_iter().filter(counts).collect::<Vec<_>>());
@@ -99,6 +100,7 @@ impl<'a> Layout<'_, 'a> {
             c,
             dual: None,
             reductions: reductions.collect::<Result<_>>()?,
+            finish: Fusion { axes: epilogue.axes.clone(), program: finish, reduced: Vec::new() },
             epilogue,
             result,
             scatters,

@@ -1,5 +1,5 @@
 //! Epilogue reductions: reductions of the epilogue's results, fused into the GEMM as partials per
-//! warp tile. No operation of the graph reads them.
+//! warp tile. What reads their results is computed where the partials are combined (`finish`).
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ impl Kept {
 /// The reductions of a graph around the GEMM result `c`, each with its operand and its result.
 ///
 /// # Errors
-/// `NotSupported` when an operation reads a result, or the operand is not an epilogue value.
+/// `NotSupported` when the operand is not an epilogue value.
 pub(super) fn reductions_of(
     graph: CanonicalGraph<'_>,
     c: usize,
@@ -55,13 +55,7 @@ pub(super) fn reductions_of(
     };
     let found: Vec<_> = graph.operations.iter().filter_map(reduction).collect();
     for (_, [operand, result]) in &found {
-        let [operand_name, name] = [operand, result].map(|at| &graph.tensors[*at].name);
-        let reads = |operation: &Operation| operation.inputs.contains(&(*result as i64));
-        if graph.operations.iter().any(reads) {
-            return Err(Error::not_supported(format!(
-                "`{name}` is read, a result of an epilogue reduction"
-            )));
-        }
+        let operand_name = &graph.tensors[*operand].name;
         if graph.tensors[c].is_empty() && !graph.tensors[*result].is_empty() {
             return Err(beside_nothing(&graph.tensors[*result]));
         }

@@ -68,6 +68,9 @@ const DUAL_CANDIDATES: [Candidate; 6] = [
     ([16, 64, 16, 32], 0.4),
 ];
 
+/// Elements of a K step per thread that are found one by one with offsets of 64 bits: more spill.
+const ELEMENTS_HELD_MAX: i64 = 32;
+
 /// Maximum number of accumulators per thread.
 const ACCUMULATORS_MAX: i64 = 128;
 
@@ -395,6 +398,10 @@ impl Schedule {
                 return Err(Refusal::Accumulators { count, max: ACCUMULATORS_MAX });
             }
         }
+        let held = (tiling.cta_m + tiling.cta_n) * tiling.cta_k / threads;
+        if held > ELEMENTS_HELD_MAX && is_crowded(problem, types) {
+            return Err(Refusal::Elements { count: held, max: ELEMENTS_HELD_MAX });
+        }
         let size = types.element_bytes();
         if size == 4 && !problem.a.k_major && tiling.cta_m < ROWS_MIN {
             return Err(Refusal::Rows { min: ROWS_MIN });
@@ -555,8 +562,8 @@ impl Settings {
     ) -> Settings {
         let [cta_m, cta_n, warp_m, warp_n] = tile;
         // Small tiles take large K steps for enough work between barriers, except where threads
-        // hold the next step in registers to transpose it.
-        let deep = is_small([cta_m, cta_n]) && !types.transposes;
+        // hold the next step in registers.
+        let deep = is_small([cta_m, cta_n]) && !types.transposes && !is_crowded(problem, types);
         let cta_k = types.k_steps()[usize::from(deep)];
         let lines = cta_m + cta_n * problem.gemm_count();
         let step_bytes = lines * cta_k * types.element_bytes();
@@ -577,6 +584,13 @@ fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> + use<> 
 
 fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {
     cta_m * cta_n <= 64 * 64
+}
+
+/// Whether elements of an operand are found one by one, with offsets of 64 bits.
+fn is_crowded(problem: &Problem<'_>, types: &MmaTypes) -> bool {
+    let all = [&problem.a, &problem.b].into_iter().zip(types.elements);
+    let scattered = all.into_iter().any(|(of, element)| tile(problem, of, element).scattered);
+    scattered && problem.offset_max(0) >= 1 << 31
 }
 
 /// Desired number of resident blocks per SM.

@@ -17,6 +17,8 @@ mod context;
 mod convolution;
 mod epilogue;
 mod epilogue_reduction;
+mod finish;
+mod fusion;
 mod layout;
 mod lowering;
 mod mma;

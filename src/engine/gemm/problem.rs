@@ -2,30 +2,27 @@
 //! every engine: `epilogue(prologue_a(A) x prologue_b(B))`.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::engine::access::{PARAMETERS_MAX, ceil_div, span_elements, volume};
 use crate::engine::decompose::Decomposed;
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
+use crate::engine::gemm::finish::{self, finish_of};
+use crate::engine::gemm::fusion::Fusion;
 use crate::engine::gemm::phases::Phases;
 use crate::engine::gemm::window::Window;
-use crate::engine::program::{GraphProgram, Source, ancestors, check_results};
+use crate::engine::program::{GraphProgram, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
 
+/// Epilogue reductions whose partials one kernel combines: 8 bytes of each for each of its threads
+/// are in shared memory.
+const COMBINED_MAX: usize = 8;
+
 /// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
-
-/// Fused pointwise operations on a matrix, a prologue or an epilogue, with the axes of their
-/// tensors.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Fusion {
-    pub(super) axes: Axes,
-    pub(super) program: GraphProgram,
-    /// What its elements are reduced to.
-    pub(super) reduced: Vec<usize>,
-}
 
 /// An operand of the GEMM, as a matrix of `extent` rows and K columns: B is transposed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,6 +69,8 @@ pub(super) struct Problem<'a> {
     pub(super) epilogue: Fusion,
     /// Reductions of the epilogue.
     pub(super) reductions: Vec<EpilogueReduction>,
+    /// What is computed of their results.
+    pub(super) finish: Fusion,
     /// Where rows and columns of the epilogue's tensors are, if not where their steps lead.
     pub(super) result: Option<Window>,
     /// Whether the epilogue's elements are loaded and stored one by one.
@@ -80,26 +79,6 @@ pub(super) struct Problem<'a> {
     pub(super) phases: Option<Phases>,
     /// The tensors that give each batch's own M, N and K.
     pub(super) overrides: [Option<usize>; 3],
-}
-
-impl Fusion {
-    /// The tensors the program reads from memory or by value.
-    pub(super) fn inputs(&self) -> impl Iterator<Item = usize> {
-        let read = |(input, source): (usize, &Source)| match source {
-            Source::Tensor(at) if self.program.reads(input) => Some(*at),
-            _ => None,
-        };
-        self.program.sources.iter().enumerate().filter_map(read)
-    }
-
-    /// What an offset is computed for: the tensors that are read, and random numbers.
-    pub(super) fn placed(&self) -> impl Iterator<Item = usize> {
-        self.inputs().chain(self.program.positions())
-    }
-
-    fn counts(&self, axis: usize) -> bool {
-        self.program.sources.contains(&Source::Coordinate(Some(axis)))
-    }
 }
 
 impl Operand {
@@ -154,8 +133,10 @@ impl<'a> Problem<'a> {
         let dual =
             other.map(|other| dual_of(graph, operation, other, &prologues[1])).transpose()?;
         let reductions = reductions_of(graph, c)?;
+        let finish = finish_of(graph, c, &reductions)?;
         let stored = (0..graph.tensors.len()).filter(|at| {
             let is_result = reductions.iter().any(|(_, [_, result])| result == at);
+            let is_result = is_result || finish.outputs.contains(at);
             graph.is_written(*at) && !graph.tensors[*at].is_virtual && !is_result
         });
         let reduced = reductions.iter().map(|(_, [operand, _])| *operand);
@@ -178,19 +159,48 @@ impl<'a> Problem<'a> {
             programs,
             epilogue,
             reductions,
+            finish,
             overrides,
         };
         let problem = match &operation.op {
             Op::Convolution(op) => layout.convolution(op)?,
             _ => layout.problem(matmul)?,
         };
-        let needed = problem.passed().len() + problem.reductions.len() + 2;
+        problem.check_finish()?;
+        let combined = finish::tensors(&problem.finish.program).count() + problem.reductions.len();
+        let needed = problem.passed().len().max(combined) + problem.reductions.len() + 2;
         if needed > PARAMETERS_MAX {
             return Err(Error::not_supported(format!(
                 "{needed} parameters exceed the {PARAMETERS_MAX} of a kernel"
             )));
         }
         Ok(problem)
+    }
+
+    /// Checks that one kernel combines all partials where something is computed of the results.
+    fn check_finish(&self) -> Result<()> {
+        let groups = self.combined().len();
+        if !self.finish.program.outputs.is_empty() && groups != 1 {
+            return Err(Error::not_supported(format!(
+                "results of epilogue reductions are read, {groups} kernels combine their partials"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The epilogue reductions that one kernel each combines the partials of: neighbours that keep
+    /// the same dimensions.
+    pub(super) fn combined(&self) -> Vec<Range<usize>> {
+        let alike = |a: &EpilogueReduction, b: &EpilogueReduction| {
+            (a.kept, a.keeps_batches) == (b.kept, b.keeps_batches)
+        };
+        let mut first = 0;
+        let groups = self.reductions.chunk_by(alike).flat_map(|of| of.chunks(COMBINED_MAX));
+        let range = |of: &[EpilogueReduction]| {
+            first += of.len();
+            first - of.len()..first
+        };
+        groups.map(range).collect()
     }
 
     /// Whether it is a convolution, whose rows are of several dimensions.
@@ -308,7 +318,10 @@ impl<'a> Problem<'a> {
             None => reach(&self.epilogue.axes, at, [self.m, self.n]),
         });
         let positions = self.epilogue.program.positions().map(span);
-        operands.chain(followers).chain(windows).chain(positions).max().unwrap_or(0)
+        let finish = finish::tensors(&self.finish.program);
+        let combined = self.reductions.iter().map(|of| of.result).chain(finish).map(span);
+        let all = operands.chain(followers).chain(windows).chain(positions).chain(combined);
+        all.max().unwrap_or(0)
     }
 }
 
@@ -382,13 +395,21 @@ pub(super) struct Layout<'g, 'a> {
     pub(super) programs: [GraphProgram; 2],
     pub(super) epilogue: GraphProgram,
     pub(super) reductions: Vec<(Reduction, [usize; 2])>,
+    pub(super) finish: GraphProgram,
     overrides: [Option<usize>; 3],
 }
 
 impl<'a> Layout<'_, 'a> {
+    /// What elements are reduced to, and what is read and stored beside.
+    pub(super) fn reduced(&self) -> Vec<usize> {
+        let results = self.reductions.iter().map(|(_, [_, result])| *result);
+        unique(results.chain(finish::tensors(&self.finish)))
+    }
+
     fn problem(self, matmul: Matmul) -> Result<Problem<'a>> {
-        let Layout { graph, tensors, dual, programs, epilogue, reductions, mut overrides, .. } =
-            self;
+        let reduced = self.reduced();
+        let Layout { graph, tensors, dual, programs, epilogue, reductions, finish, .. } = self;
+        let mut overrides = self.overrides;
         let dims = |at: usize| graph.tensors[at].dims.as_slice();
         let rank = dims(tensors[2]).len();
         let (row, column) = (rank - 2, rank - 1);
@@ -407,7 +428,7 @@ impl<'a> Layout<'_, 'a> {
         let mut a = fusion(program_a, &free[0], &k_axes[0]);
         let mut b = fusion(program_b, &free[1], &k_axes[1]);
         let mut epilogue = fusion(epilogue, &free[0], &free[1]);
-        epilogue.reduced = reductions.iter().map(|(_, [_, result])| *result).collect();
+        epilogue.reduced = reduced;
         let mut at = [tensors[0], tensors[1]];
         let (mut m, mut n) = (dims(tensors[2])[row], dims(tensors[2])[column]);
         if writes_columns(graph, &epilogue) {
@@ -451,6 +472,7 @@ impl<'a> Layout<'_, 'a> {
             c: tensors[2],
             dual,
             reductions: reductions.collect::<Result<_>>()?,
+            finish: Fusion { axes: epilogue.axes.clone(), program: finish, reduced: Vec::new() },
             epilogue,
             result: None,
             scatters: false,

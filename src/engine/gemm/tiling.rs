@@ -55,6 +55,7 @@ pub(super) enum Refusal {
     SharedBytes { needed: i64, available: i64 },
     Rows { min: i64 },
     Accumulators { count: i64, max: i64 },
+    Elements { count: i64, max: i64 },
     Columns { count: i64, max: i64 },
     SwizzleAtoms,
     PingPongSplitK,
@@ -80,6 +81,10 @@ impl fmt::Display for Refusal {
             }
             Refusal::Accumulators { count, max } => {
                 write!(f, "needs {count} accumulators per thread, at most {max}")
+            }
+            Refusal::Elements { count, max } => {
+                let offsets = "found one by one with offsets of 64 bits";
+                write!(f, "needs {count} elements per thread and K step, {offsets}, at most {max}")
             }
             Refusal::Columns { count, max } => {
                 write!(f, "needs an MMA of {count} columns, at most {max}")

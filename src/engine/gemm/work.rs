@@ -100,8 +100,8 @@ impl Demand {
             (cta_m as f64 * read_a + (cta_n * gemm_count) as f64 * read_b) * cta_k as f64;
         let reduction = (split_k > 1).then(|| SplitKReduction::of(problem));
         let epilogue_tile = reduction.as_ref().map_or(block.epilogue_tile, |of| of.epilogue_tile);
-        let combines =
-            (0..problem.reductions.len()).map(|at| Combine::of(problem, at, epilogue_tile));
+        let combined = problem.combined().into_iter();
+        let combines = combined.map(|of| Combine::of(problem, of, epilogue_tile));
         let combines: Vec<Combine<'_>> = combines.collect();
         let partials = combines.iter().map(|combine| combine.bytes() as f64).sum::<f64>();
         let (own, whole, partial) = match split_k {

@@ -54,6 +54,10 @@ pub(super) struct Group {
     fixed_columns: Vec<i64>,
     persistent: bool,
     tensors: Vec<Tensor>,
+    /// Whether there are tensors whose elements are loaded item by item, and whether fewer of them
+    /// may be left than a vector has.
+    streams: bool,
+    loads_valid: bool,
     outputs: Vec<Output>,
     /// Statements of the program.
     lines: Vec<String>,
@@ -284,7 +288,8 @@ impl Context<'_> {
         }
         let positions: Vec<usize> = program.positions().collect();
         let described = self.passed_inputs().chain(&positions).chain(self.passed_outputs());
-        let tensors = described.map(|at| self.tensor(*at));
+        let tensors: Vec<Tensor> = described.map(|at| self.tensor(*at)).collect();
+        let mut streams = tensors.iter().filter(|tensor| tensor.kind == "stream").peekable();
         let outputs = std::iter::zip(&program.outputs, &emitted.outputs)
             .map(|(at, output)| self.output(*at, output.ctype));
         let passed = self.passed().map(|at| {
@@ -309,7 +314,9 @@ impl Context<'_> {
                 false => Vec::new(),
             },
             persistent: self.schedule.persistent,
-            tensors: tensors.collect(),
+            streams: streams.peek().is_some(),
+            loads_valid: streams.any(|tensor| tensor.load_valid != "1"),
+            tensors,
             outputs: outputs.collect(),
             lines: emitted.lines,
             chain_parameters: list(&chain_parameters, Indent(4), Width(60)),

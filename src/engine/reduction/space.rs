@@ -186,16 +186,16 @@ fn follow<'a>(
 }
 
 /// Whether tensors that follow from sums of columns are computed from nothing but those and
-/// scalars, and reduced no further.
+/// scalars in memory, and reduced no further.
 fn end_in_columns(graph: CanonicalGraph<'_>, follows: &[bool], rows: &[bool]) -> bool {
     graph.operations.iter().all(|operation| {
         let output = operation.outputs[0] as usize;
         let reads_them = operation.inputs.iter().any(|uid| follows[*uid as usize]);
         let is_column =
             graph.tensors[output].dims.iter().zip(rows).all(|(dim, row)| *row || *dim == 1);
-        let plain = |uid: &i64| {
-            follows[*uid as usize] || graph.tensors[*uid as usize].elements() == Some(1)
-        };
+        let is_scalar =
+            |at: usize| graph.tensors[at].elements() == Some(1) && !graph.is_written(at);
+        let plain = |uid: &i64| follows[*uid as usize] || is_scalar(*uid as usize);
         let pointwise = operation.is_elementwise();
         !reads_them || (pointwise && is_column && operation.inputs.iter().all(plain))
     })

@@ -103,10 +103,10 @@ impl Tunable<2> for Direct<'_> {
         let read = problem.operands.iter().flat_map(|fusion| fusion.inputs());
         let stored = problem.epilogue.program.outputs.iter().copied();
         let widest = read.chain(stored).map(|at| bytes(&problem, at)).max().unwrap_or(1);
+        // Quotients of 64 bits are calls, around which registers of more items are spilled.
+        let most = if problem.reach() < 1 << 31 { ACCESS_BYTES } else { ACCESS_BYTES / 4 };
         let pays = |items: &i64| {
-            *items <= extent
-                && *items * widest <= ACCESS_BYTES
-                && points(&problem, *items) >= wanted
+            *items <= extent && *items * widest <= most && points(&problem, *items) >= wanted
         };
         let items = [8, 4, 2].into_iter().find(pays).unwrap_or(1);
         Settings { items, threads: 256 }

@@ -13,6 +13,7 @@ use crate::attention::backward_cases;
 use crate::attention::cases::{self as attention, Storage};
 use crate::columns::{batch_norm, statistics};
 use crate::convolution;
+use crate::convolution_data;
 use crate::gemm::cases::{self as gemm, Case, Lay};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden::{centred, chain};
@@ -270,6 +271,7 @@ fn products() -> Vec<Form> {
         let inputs = resample::inputs(&graph);
         (graph, inputs)
     };
+    let norm_gradient = convolution::norm_gradient();
     let wide = product([Bf16, Bf16, F32], [300, 136, 320], lays);
     vec![
         form("gemm_simt", "gemm_simt", single, &[("split_k", 1)]),
@@ -282,6 +284,12 @@ fn products() -> Vec<Form> {
             "gemm_mma",
             from(reduced_everywhere([70, 72, 96], Bf16)),
             &[("split_k", 1), ("warp_n", 32)],
+        ),
+        form(
+            "gemm_norm_gradient",
+            "gemm_mma",
+            (norm_gradient.clone(), convolution_data::values(&norm_gradient)),
+            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
         ),
         form("convolution", "convolution_direct", from(convolution::grouped()), &[("items", 2)]),
         form(

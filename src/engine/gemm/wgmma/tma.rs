@@ -1,6 +1,7 @@
 //! Operands and outputs as TMA tensors.
 
-use crate::engine::gemm::problem::{Fusion, Operand, Problem};
+use crate::engine::gemm::fusion::Fusion;
+use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::wgmma::window::{Depth, Tiles, tiles};
 use crate::engine::tma::{Dimension, TmaTensor};
 use crate::error::{Error, Result};
