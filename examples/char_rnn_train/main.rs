@@ -1,6 +1,6 @@
 //! Trains the character-level LSTM of `examples/char_rnn` from torch's initial weights, by Kiln
-//! alone: the network's three passes, a head with its cross-entropy and gradient as graphs, and Adam
-//! as a pointwise graph that updates in place.
+//! alone: the network's three passes, a head with its cross-entropy and gradient as graphs, and
+//! Adam as a pointwise graph that updates in place.
 //!
 //! ```text
 //! cargo run --release --example char_rnn_train [EPOCHS] [loss.svg]

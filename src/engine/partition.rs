@@ -17,6 +17,7 @@ use crate::engine::{BehaviorNote, EngineConfig, Selection, Supported, choose, su
 use crate::error::{Error, Result};
 use crate::graph::{Op, Operation, OperationGraph};
 use crate::target::Target;
+use crate::tensor::TensorDesc;
 
 /// Operations of a graph that one engine runs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -107,7 +108,14 @@ pub fn partition(
     if let Ok(config) = choose(graph.canonical(), target, selection) {
         return Ok(vec![Part { graph: graph.clone(), config }]);
     }
-    several_parts(graph, target, selection)
+    let parts = several_parts(graph, target, selection)?;
+    let is_passed = |of: &TensorDesc| graph.tensor(of.uid).map_or(true, |own| own.is_virtual);
+    let without_workspace = selection.without.behavior.contains(&BehaviorNote::Workspace);
+    if without_workspace && parts.iter().any(|part| part.graph.outputs().any(is_passed)) {
+        let text = "workspace is excluded, and parts pass virtual tensors to each other";
+        return Err(Error::not_supported(text));
+    }
+    Ok(parts)
 }
 
 /// The parts of a graph that no engine runs whole.

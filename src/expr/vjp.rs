@@ -45,17 +45,12 @@ impl Program {
             joint.accumulate(&mut gradients, *value, *gradient)?;
         }
         joint.reverse_lines(0..self.instructions().len(), &mut gradients)?;
-        let zero = |joint: &mut Program, like: Value| -> Result<Value> {
-            let op = Pointwise::new(Mode::LogicalNot);
-            let is_zero = joint.push("zero", op, &[like], wide)?;
-            let one =
-                joint.push("zero", Pointwise::new(Mode::LogicalOr), &[like, is_zero], wide)?;
-            joint.push("zero", op, &[one], wide)
-        };
+        // Nothing is less than itself, not even NaN.
+        let none = Pointwise::new(Mode::CmpLt);
         for at in of {
             let own = match gradients.get(&Value::Input(*at)) {
                 Some(own) => *own,
-                None => zero(&mut joint, seeds[0].1)?,
+                None => joint.push("none", none, &[seeds[0].1; 2], wide)?,
             };
             joint.output(own);
         }

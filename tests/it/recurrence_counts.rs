@@ -89,8 +89,8 @@ fn blocks_hear_of_each_other_once_for_every_product() {
     }
 }
 
-/// The layer of a gradient multiplies as often as the layer, with the same weights, which come once;
-/// a step reads what the layer saved, and is heard of once.
+/// The layer of a gradient multiplies as often as the layer, with the same weights, which come
+/// once; a step reads what the layer saved, and is heard of once.
 #[test]
 fn derivatives_do_what_layers_do() {
     let (batch, units, blocks) = (8, 64, 2);
@@ -192,6 +192,14 @@ fn layers() -> Vec<(Recurrence, DType)> {
         (layer(CellKind::Lstm, plain, MatmulMath::Tf32, [16, 256]), DType::F32),
         (layer(CellKind::Tanh, plain, MatmulMath::F64, [4, 100]), DType::F64),
     ]);
+    let trained = [
+        (lstm(8, 256), DType::F16),
+        (lstm(64, 1024), DType::F16),
+        (of(CellKind::Gru, plain, [32, 512]), DType::Bf16),
+        (of(CellKind::GruResetBefore, plain, [16, 256]), DType::F16),
+        (of(CellKind::Tanh, plain, [16, 256]), DType::F32),
+    ];
+    layers.extend(trained.map(|(op, dtype)| (derivative(&op, dtype), dtype)));
     layers
 }
 

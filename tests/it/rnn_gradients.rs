@@ -7,11 +7,14 @@ use std::path::PathBuf;
 use kiln::device::Buffer;
 use kiln::graph::{Direction, RowLayout};
 use kiln::layers::{PersistentRnn, RnnPack};
-use kiln::rnn::{BiasMode, CellKind, Extent, Optional, Rnn, Role, WeightKind, WeightSpace};
+use kiln::rnn::{
+    BiasMode, CellKind, Extent, Join, Optional, Rnn, Role, Stacking, WeightKind, WeightSpace,
+};
 use kiln::{DType, Kiln, TensorDesc, plan};
 use serde::Deserialize;
 
-use crate::harness;
+use crate::harness::{self, Values};
+use crate::random_graphs::Random;
 
 const BATCH: i64 = 3;
 const STEPS: i64 = 4;
@@ -146,7 +149,8 @@ const WEIGHTS: [Role; 6] = [
     Role::WeightGradients,
 ];
 
-/// The memory of a case, and one of the workspace under the role of a history that it does not have.
+/// The memory of a case, and one of the workspace under the role of a history that it does not
+/// have.
 fn memory(kiln: &Kiln, case: &Case, rnn: &Rnn) -> Trained {
     let lengths = case.values_of_lengths();
     let rows = match rnn.layout {
@@ -311,4 +315,97 @@ fn a_reserve_space_of_something_else_is_refused() {
     );
     assert_eq!(refused("data", STEPS, &data), "");
     assert_eq!(refused("weights", STEPS, &weights), "");
+}
+
+/// A small network of any cell, with tensors that are there for some.
+fn drawn(random: &mut Random) -> (Rnn, Optional, Vec<i64>) {
+    let kind = random.pick(&CellKind::ALL);
+    let sizes = [1, 3, 8, 13, 20];
+    let (input, hidden) = (random.pick(&sizes), random.pick(&sizes));
+    let direction = random.pick(&[Direction::Forward, Direction::Reverse, Direction::Both]);
+    let layouts = [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
+    let biases =
+        [BiasMode::None, BiasMode::Double, BiasMode::SingleInput, BiasMode::SingleRecurrent];
+    let dtypes = [DType::F16, DType::Bf16, DType::F32, DType::F64];
+    let mut rnn = Rnn::new(kind, input, hidden)
+        .layers(random.pick(&[1, 1, 2]))
+        .direction(direction)
+        .bias(random.pick(&biases))
+        .dtype(random.pick(&dtypes))
+        .layout(random.pick(&layouts));
+    if direction == Direction::Both && random.below(3) == 0 {
+        rnn = rnn.stacking(Stacking::Separate).join(random.pick(&[Join::Concat, Join::Sum]));
+    }
+    if random.below(5) == 0 {
+        rnn = Rnn { input_size: hidden, ..rnn.skip_input() };
+    }
+    if kind == CellKind::Lstm && random.below(3) == 0 {
+        rnn = rnn.peephole();
+    }
+    if rnn.dtype == DType::F32 && random.below(3) == 0 {
+        rnn = rnn.tf32();
+    }
+    let batch = random.pick(&[1, 2, 3, 5]);
+    let steps = random.pick(&[0, 1, 2, 5]);
+    let mut lengths: Vec<i64> = (0..batch).map(|_| random.below(steps + 1) as i64).collect();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    let mut half = || random.below(2) == 0;
+    let states = half();
+    let others = states && kind.has_cell_state();
+    let with = Optional {
+        h_initial: states,
+        states_initial: others,
+        lengths: rnn.layout == RowLayout::Packed || half(),
+        reset: half(),
+        h_final: states,
+        states_final: others,
+        reserve: true,
+        ..Optional::default()
+    };
+    if !with.lengths {
+        lengths.fill(steps as i64);
+    }
+    (rnn, with, lengths)
+}
+
+/// The three passes of networks that no one thought of, on devices and by the reference.
+#[test]
+fn passes_of_random_networks_agree_with_the_reference() {
+    let count = if harness::all_are_wanted() { 300 } else { 16 };
+    for seed in 0..count {
+        let (rnn, with, lengths) = drawn(&mut Random(1000 + seed));
+        let batch = lengths.len() as i64;
+        let steps = lengths.first().copied().unwrap_or(0);
+        let rows = match rnn.layout {
+            RowLayout::Packed => lengths.iter().sum(),
+            _ => steps * batch,
+        };
+        let training = rnn.training(Extent { batch, rows }, with);
+        let training = training.unwrap_or_else(|error| panic!("{seed}: {rnn:?}: {error}"));
+        let networks = [&training.forward, &training.data].into_iter().chain(&training.weights);
+        for network in networks {
+            let given: Values = network
+                .places
+                .iter()
+                .filter(|place| network.graph.inputs().any(|tensor| tensor.uid == place.uid))
+                .map(|place| {
+                    let tensor = network.graph.tensor(place.uid).unwrap();
+                    let own = match place.role {
+                        Role::Lengths => lengths.iter().map(|length| *length as f64).collect(),
+                        Role::Reset => harness::fill(tensor, seed, 1.0)
+                            .into_iter()
+                            .map(|value| f64::from(value > 0.7))
+                            .collect(),
+                        Role::Weights => harness::fill(tensor, seed, 0.5),
+                        _ => harness::fill(tensor, seed + place.uid as u64, 1.0),
+                    };
+                    (place.uid, own)
+                })
+                .collect();
+            for kiln in harness::dialects_by_turns(seed as usize) {
+                let what = format!("{seed}: {rnn:?} of {lengths:?}");
+                harness::check(kiln, &network.graph, None, &given, &what);
+            }
+        }
+    }
 }

@@ -28,6 +28,7 @@ use crate::golden;
 use crate::injection::graphs;
 use crate::norm::rms_gradients;
 use crate::recurrence::{everything, graph as recurrent, layer};
+use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
 
 /// Settings of a graph on a target whose kernels are looked at.
@@ -113,6 +114,14 @@ fn more_graphs() -> Vec<OperationGraph> {
         rounded_mean(&[64, 1000], &[64, 1]),
         rounded_mean(&[16, 1 << 20], &[16, 1]),
         rounded_mean(&[16, 512, 768], &[16, 1, 768]),
+        recurrent(
+            &derivative(
+                &layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [8, 64]),
+                F16,
+            ),
+            4,
+            F16,
+        ),
     ]
 }
 

@@ -79,7 +79,6 @@ struct Variables {
     /// C++ condition.
     reverse: &'static str,
     fill: String,
-    projected: bool,
     with_reset: bool,
     /// The flag of a row.
     reset: Option<String>,
@@ -337,7 +336,6 @@ impl<'a> StepKernels<'a> {
             lengths: op.with.lengths,
             reverse: elements.reverse(),
             fill: op.fill.literal(Math::of(op.math.dtype())),
-            projected: op.cell.projected,
             with_reset: op.with.reset,
             reset: elements.reset(),
             members: elements.members(),

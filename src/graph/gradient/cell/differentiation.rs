@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::{Math, Mode, Pointwise, Program, Real, Value};
 use crate::graph::cell::{Cell, CellValue, LayerNormStatistics, RecurrentGemm};
-use crate::graph::gradient::cell::CellVjp;
+use crate::graph::gradient::cell::cell_vjp::CellVjp;
 
 /// A value that a stage of the derivative hands on.
 #[derive(Debug, Clone)]
@@ -158,11 +158,8 @@ impl<'a> Differentiation<'a> {
     pub(super) fn gradient(&mut self, of: Value) -> Result<Value> {
         match self.gradients.get(&of) {
             Some(own) => Ok(*own),
-            None => {
-                let not = self.push("not", Pointwise::new(Mode::LogicalNot), &[self.dy])?;
-                let one = self.push("one", Pointwise::new(Mode::LogicalOr), &[self.dy, not])?;
-                self.push("none", Pointwise::new(Mode::LogicalNot), &[one])
-            }
+            // Nothing is less than itself, not even NaN.
+            None => self.push("none", Pointwise::new(Mode::CmpLt), &[self.dy, self.dy]),
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! A step of the derivative begins with the GEMMs of the transposed weights by the gradients of the
 //! step behind it, which give the gradient of the output, and runs the stages backwards: a GEMM of
-//! the cell, or a layer norm, begins a further stage. What it needs of the forward step it reads, or
-//! computes again from what it reads, by the same programs; a minimum cut of those chooses the
+//! the cell, or a layer norm, begins a further stage. What it needs of the forward step it reads,
+//! or computes again from what it reads, by the same programs; a minimum cut of those chooses the
 //! fewest values.
 
+mod cell_vjp;
 mod differentiation;
 mod saved;
 mod writing;
@@ -13,39 +14,8 @@ mod writing;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::cell::{Cell, CellValue, LayerNormStatistics};
+pub(in crate::graph) use crate::graph::gradient::cell::cell_vjp::{CellVjp, Written};
 use crate::graph::gradient::cell::differentiation::Differentiation;
-
-/// Where the derivative writes a gradient at every step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::graph) enum Written {
-    /// In this vector of its output.
-    Output(usize),
-    /// In this saved vector.
-    Saved(usize),
-}
-
-/// The derivative of a cell.
-#[derive(Debug, Clone)]
-pub(in crate::graph) struct CellVjp {
-    /// The cell, with what the derivative reads among its results.
-    pub(in crate::graph) forward: Cell,
-    /// What it saves at every step: the unit inputs of `backward`, in order.
-    pub(in crate::graph) saved: Vec<String>,
-    /// Its input is the gradient of `y`, followed by those of the other states in the history. Its
-    /// states besides the output are the gradients of those of the cell.
-    pub(in crate::graph) backward: Cell,
-    /// What `backward` saves.
-    pub(in crate::graph) gradients: Vec<String>,
-    /// The gradients of input contributions, of recurrent ones, of parameters, row inputs and unit
-    /// inputs; `None` for one that is 0.
-    pub(in crate::graph) gates: Vec<Option<Written>>,
-    pub(in crate::graph) recurrent: Vec<Option<Written>>,
-    pub(in crate::graph) parameters: Vec<Option<Written>>,
-    pub(in crate::graph) row_inputs: Vec<Option<Written>>,
-    pub(in crate::graph) unit_inputs: Vec<Option<Written>>,
-    /// For each GEMM of the cell the saved vector that is its operand.
-    pub(in crate::graph) operands: Vec<usize>,
-}
 
 impl Cell {
     /// The derivative of the cell, in which gradients and what is saved have this type. `history`

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::Result;
 use crate::expr::{Math, Mode, Pointwise, Program, Real, Value};
 use crate::graph::cell::{Cell, CellValue, RecurrentGemm, Stage};
+use crate::graph::gradient::cell::cell_vjp::{CellVjp, Written};
 use crate::graph::gradient::cell::differentiation::{Differentiation, Root};
-use crate::graph::gradient::cell::{CellVjp, Written};
 
 impl Differentiation<'_> {
     /// What the derivative writes, and the cells.
