@@ -8,6 +8,7 @@
 //! `train.py` writes the initial weights and prints the loss that torch reaches.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::error::Error;
 use std::fmt::Write as _;
 
@@ -41,11 +42,14 @@ impl Bound {
         let plan = kiln.plan(graph)?;
         let mut pack = VariantPack::new();
         for tensor in graph.inputs().chain(graph.outputs()).filter(|tensor| !tensor.by_value) {
-            if !memory.contains_key(&tensor.uid) {
-                let zeros = vec![0; tensor.span_bytes()? as usize];
-                memory.insert(tensor.uid, kiln.device().upload(&zeros)?);
-            }
-            pack = pack.with(tensor.uid, &memory[&tensor.uid]);
+            let own = match memory.entry(tensor.uid) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let zeros = vec![0; tensor.span_bytes()? as usize];
+                    place.insert(kiln.device().upload(&zeros)?)
+                }
+            };
+            pack = pack.with(tensor.uid, own);
         }
         let workspace = kiln.device().alloc(plan.workspace_bytes().max(1))?;
         Ok(Bound { plan, pack: pack.with_workspace(&workspace) })
