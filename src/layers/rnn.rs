@@ -331,8 +331,15 @@ impl PersistentRnn {
             Pass::Forward => &forward,
             Pass::BackwardData => &data,
         };
-        let of_others =
-            |role: Role| matches!(role.of_gradient(), Role::StatesInitial | Role::StatesFinal);
+        let of_others = |role: Role| {
+            matches!(
+                role,
+                Role::StatesInitial
+                    | Role::StatesFinal
+                    | Role::StatesInitialGradient
+                    | Role::StatesFinalGradient
+            )
+        };
         let missing = |(role, _): &(Role, &Buffer)| {
             (self.has_others || !of_others(*role)) && pack.slot(*role).is_none()
         };

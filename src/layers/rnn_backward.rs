@@ -193,23 +193,23 @@ impl PersistentRnn {
     /// As [`PersistentRnn::rnn_forward`] and [`PersistentRnn::backward_data`].
     pub fn rnn_backward_data(&mut self, stream: &Stream, call: &RnnBackwardData<'_>) -> Result<()> {
         let lstm = call.descriptor.get().cell_mode.has_cell_state();
+        let [cx, dcy, dcx] = [call.cx, call.dcy, call.dcx].map(|state| state.filter(|_| lstm));
         let rows = self.expect(Pass::BackwardData, call.descriptor, (call.x_desc, call.y_desc))?;
         let pack = RnnPack::new()
             .with(Role::OutputGradient, call.dy)
             .with(Role::InputGradient, call.dx)
             .with(Role::Weights, call.weight_space)
             .with(Role::Reserve, call.reserve);
-        let of_lstm = |state: Option<&'_ Buffer>| state.filter(|_| lstm).cloned();
         let optional = [
-            (Role::Lengths, Some(call.lengths.clone()).filter(|_| needs_lengths(call.x_desc))),
-            (Role::HInitial, call.hx.cloned()),
-            (Role::HFinalGradient, call.dhy.cloned()),
-            (Role::HInitialGradient, call.dhx.cloned()),
-            (Role::StatesInitial, of_lstm(call.cx)),
-            (Role::StatesFinalGradient, of_lstm(call.dcy)),
-            (Role::StatesInitialGradient, of_lstm(call.dcx)),
+            (Role::Lengths, Some(call.lengths).filter(|_| needs_lengths(call.x_desc))),
+            (Role::HInitial, call.hx),
+            (Role::HFinalGradient, call.dhy),
+            (Role::HInitialGradient, call.dhx),
+            (Role::StatesInitial, cx),
+            (Role::StatesFinalGradient, dcy),
+            (Role::StatesInitialGradient, dcx),
         ];
-        let pack = completed(pack, &optional, call.workspace);
+        let pack = pack.completed(&optional, call.workspace);
         self.backward(Pass::BackwardData, stream, rows, &pack)
     }
 
@@ -236,27 +236,10 @@ impl PersistentRnn {
             .with(Role::WeightGradients, call.weight_gradients)
             .with(Role::Reserve, call.reserve);
         let optional = [
-            (Role::Lengths, Some(call.lengths.clone()).filter(|_| needs_lengths(call.x_desc))),
-            (Role::HInitial, call.hx.cloned()),
+            (Role::Lengths, Some(call.lengths).filter(|_| needs_lengths(call.x_desc))),
+            (Role::HInitial, call.hx),
         ];
-        let pack = completed(pack, &optional, call.workspace);
+        let pack = pack.completed(&optional, call.workspace);
         self.backward(Pass::BackwardWeights, stream, rows, &pack)
-    }
-}
-
-/// A pack with those tensors that there are.
-fn completed(
-    mut pack: RnnPack,
-    optional: &[(Role, Option<Buffer>)],
-    workspace: Option<&Buffer>,
-) -> RnnPack {
-    for (role, buffer) in optional {
-        if let Some(buffer) = buffer {
-            pack = pack.with(*role, buffer);
-        }
-    }
-    match workspace {
-        Some(workspace) => pack.with_workspace(workspace),
-        None => pack,
     }
 }

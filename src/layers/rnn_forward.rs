@@ -132,7 +132,7 @@ impl PersistentRnn {
         if training && call.reserve.is_none() {
             return bad("training needs a reserve space, there is none".to_owned());
         }
-        let mut pack = RnnPack::new()
+        let pack = RnnPack::new()
             .with(Role::Input, call.x)
             .with(Role::Output, call.y)
             .with(Role::Weights, call.weight_space);
@@ -144,14 +144,7 @@ impl PersistentRnn {
             (Role::StatesFinal, cy),
             (Role::Reserve, call.reserve.filter(|_| training)),
         ];
-        for (role, buffer) in optional {
-            if let Some(buffer) = buffer {
-                pack = pack.with(role, buffer);
-            }
-        }
-        if let Some(workspace) = call.workspace {
-            pack = pack.with_workspace(workspace);
-        }
+        let pack = pack.completed(&optional, call.workspace);
         self.launch(Pass::Forward, stream, extent.rows, &pack)
     }
 }

@@ -68,6 +68,20 @@ impl RnnPack {
         self
     }
 
+    /// Adds or replaces those tensors that there are, and the workspace if there is one.
+    pub(super) fn completed(
+        self,
+        optional: &[(Role, Option<&Buffer>)],
+        workspace: Option<&Buffer>,
+    ) -> RnnPack {
+        let given = optional.iter().filter_map(|(role, buffer)| Some((*role, (*buffer)?)));
+        let pack = given.fold(self, |pack, (role, buffer)| pack.with(role, buffer));
+        match workspace {
+            Some(workspace) => pack.with_workspace(workspace),
+            None => pack,
+        }
+    }
+
     /// Adds or replaces a tensor at the start of memory on the network's device.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
 //! Training of a network: the forward pass that keeps what gradients need, and the backward passes,
-//! for the data and for the weights (`mcdnnRNNBackwardData`, `mcdnnRNNBackwardWeights`, sections
-//! 6.2.1.4 and 6.2.1.5).
+//! for the data and for the weights, as cuDNN 8 divides them (`cudnnRNNBackwardData_v8`,
+//! `cudnnRNNBackwardWeights_v8`); mcDNN's document names both and describes neither.
 
 use std::collections::BTreeMap;
 

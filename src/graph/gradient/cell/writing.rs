@@ -37,11 +37,11 @@ impl Differentiation<'_> {
         let of_recurrent = self.found((0..cell.recurrent_gates()).map(CellValue::Recurrent));
         let recurrent = written.each(&self, &of_recurrent);
         let of = self.found((0..cell.parameters.len()).map(CellValue::Parameter));
-        let parameters = written.saved(&self, &of);
+        let parameters = written.saved(&of);
         let of = self.found((0..cell.row_inputs.len()).map(CellValue::RowInput));
-        let row_inputs = written.saved(&self, &of);
+        let row_inputs = written.saved(&of);
         let of = self.found((0..cell.unit_inputs.len()).map(CellValue::UnitInput));
-        let unit_inputs = written.saved(&self, &of);
+        let unit_inputs = written.saved(&of);
         let gradients: Vec<String> = written
             .saved
             .iter()
@@ -171,7 +171,7 @@ impl Writer {
         if count == gradients.len() && self.outputs.iter().zip(gradients).all(same) {
             return (0..count).map(|at| Some(Written::Output(at))).collect();
         }
-        self.saved(of, gradients)
+        self.saved(gradients)
     }
 
     /// Each gradient where it is written already, or saved.
@@ -193,11 +193,7 @@ impl Writer {
     }
 
     /// Gradients that are saved, behind each other.
-    fn saved(
-        &mut self,
-        _of: &Differentiation<'_>,
-        gradients: &[Option<Value>],
-    ) -> Vec<Option<Written>> {
+    fn saved(&mut self, gradients: &[Option<Value>]) -> Vec<Option<Written>> {
         let place = |own: &Option<Value>| {
             self.saved.push((*own)?);
             Some(Written::Saved(self.saved.len() - 1))
