@@ -271,9 +271,6 @@ impl Writer<'_> {
         let mut add = |name: &str, value, about| constants.push(Constant::new(name, value, about));
         add("HIDDEN_SIZE", layer.hidden_size(), "");
         add("OUTPUT_SIZE", layer.output_size(), "of h and y");
-        if layer.outputs() > 1 {
-            add("OUTPUTS", layer.outputs(), "vectors of HIDDEN_SIZE elements of h and y");
-        }
         add("BATCH", op.batch, "");
         add("BATCH_TILE", settings.batch_tile, "batch rows of a CTA");
         add("BATCH_TILES", self.batch_tiles(), "");
