@@ -126,14 +126,14 @@ fn convolutions_reach_far() {
             convolution::batched(pass),
         ];
         for graph in graphs {
-            for graph in harness::sampled(far(&graph), 2) {
+            for graph in harness::sampled(far(&graph), 3) {
                 let inputs = convolution_data::values(&graph);
                 let least = ["convolution_direct", "gemm_simt", "gemm_mma"];
                 check_engines(&graph, &inputs, &CONVOLUTIONS, &least);
             }
         }
         // The image, the filter or the response; TMA does not store rows that are not even.
-        for graph in harness::sampled(far(&convolution::pixels(pass, 7)), 2) {
+        for graph in harness::sampled(far(&convolution::pixels(pass, 7)), 3) {
             let inputs = convolution_data::values(&graph);
             let stored = graph.outputs().next().unwrap();
             let packed = TensorDesc::packed(0, "", &stored.dims, stored.dtype);
