@@ -60,6 +60,7 @@ pub use cell::{Cell, CellValue, LayerNormStatistics, RecurrentGemm, Stage};
 pub use convolution::{Convolution, ConvolutionMode, ConvolutionPass, ConvolutionShape, Window};
 pub use fraction::Fraction;
 pub(crate) use fraction::common_denominator;
+pub(crate) use gradient::zero_beyond_lengths;
 pub use gradient::{Saved, Staged, Vjp};
 pub(crate) use json::JsonReal;
 pub use matmul::{Matmul, MatmulMath};

@@ -2,11 +2,11 @@
 //! for the data and for the weights, as cuDNN 8 divides them (`cudnnRNNBackwardData_v8`,
 //! `cudnnRNNBackwardWeights_v8`); mcDNN's document names both and describes neither.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
-use crate::expr::{Math, Mode, Pointwise};
-use crate::graph::{OperationGraph, RowLayout};
+use crate::expr::{Mode, Pointwise};
+use crate::graph::{Op, Operation, OperationGraph, RowLayout, Vjp, zero_beyond_lengths};
 use crate::rnn::lower::{Extent, Network, Place};
 use crate::rnn::network::Rnn;
 use crate::rnn::role::{Optional, Role};
@@ -55,8 +55,11 @@ impl Rnn {
             places.insert(*gradient, Place { uid: *gradient, role, offset });
         }
         let is_weight = |uid: &i64| places[uid].role == Role::WeightGradients;
-        let data: Vec<i64> =
+        let mut data: Vec<i64> =
             vjp.input_gradients.iter().copied().filter(|uid| !is_weight(uid)).collect();
+        let (backward, early) = early(&vjp, &data, &places)?;
+        data.extend(early);
+        let vjp = Vjp { backward, ..vjp };
         let staged = vjp.staged(&data)?;
         let mut reserve = 0;
         let mut reserved = |tensor: &TensorDesc| -> Result<()> {
@@ -96,6 +99,65 @@ impl Rnn {
     }
 }
 
+/// The backward graph in which those gradients of weights that come of tensors which the pass of
+/// the weights is not given, as of a projection's, are copies of virtual tensors that the pass of
+/// the data computes; and these, by uid.
+fn early(
+    vjp: &Vjp,
+    data: &[i64],
+    places: &BTreeMap<i64, Place>,
+) -> Result<(OperationGraph, Vec<i64>)> {
+    let graph = &vjp.backward;
+    let of_data = cone(graph, data, |_| false);
+    let is_missing = |uid: &i64| {
+        let role = places.get(uid).map(|place| place.role);
+        role.is_some_and(|role| {
+            role == Role::Weights || (role != role.of_gradient() && !role.is_output())
+        })
+    };
+    let mut builder = OperationGraph::builder();
+    graph.tensors().iter().for_each(|tensor| _ = builder.tensor(tensor.clone()));
+    let mut operations = graph.operations().to_vec();
+    let mut early = Vec::new();
+    for weight in vjp.input_gradients.iter().filter(|uid| !data.contains(uid)) {
+        let own = cone(graph, &[*weight], |at| of_data.contains(&at));
+        let mut reads = own.iter().flat_map(|at| &operations[*at].inputs);
+        if !reads.any(is_missing) {
+            continue;
+        }
+        let tensor = graph.tensor(*weight)?.clone();
+        let last = places.last_key_value().map_or(0, |(uid, _)| *uid);
+        let uid = builder.fresh_uid().max(last + 1);
+        let name = format!("early_{}", tensor.name);
+        builder.tensor(TensorDesc { uid, name, is_virtual: true, ..tensor });
+        for operation in &mut operations {
+            let uids = operation.outputs.iter_mut().chain(&mut operation.inputs);
+            uids.filter(|own| *own == weight).for_each(|own| *own = uid);
+        }
+        let copy = Op::Pointwise(Pointwise::new(Mode::Identity));
+        operations.push(Operation { op: copy, inputs: vec![uid], outputs: vec![*weight] });
+        early.push(uid);
+    }
+    for operation in operations {
+        builder.operation_into(operation.op, &operation.inputs, &operation.outputs);
+    }
+    Ok((builder.build()?, early))
+}
+
+/// The operations of a graph, by position, that tensors come of, without those that are excepted
+/// and what these come of.
+fn cone(graph: &OperationGraph, of: &[i64], excepted: impl Fn(usize) -> bool) -> BTreeSet<usize> {
+    let mut wanted: BTreeSet<i64> = of.iter().copied().collect();
+    let mut found = BTreeSet::new();
+    for (at, operation) in graph.operations().iter().enumerate().rev() {
+        if operation.outputs.iter().any(|uid| wanted.contains(uid)) && !excepted(at) {
+            found.insert(at);
+            wanted.extend(&operation.inputs);
+        }
+    }
+    found
+}
+
 /// A graph that reads the input as 0 beyond the lengths, where it may hold NaN: gradients of
 /// weights are products with all of it.
 fn masked(
@@ -120,23 +182,7 @@ fn masked(
         places.insert(own.uid, Place { uid: own.uid, ..*lengths });
         builder.tensor(own.clone());
     }
-    let (batch, rows, size) = (base.extent.batch, base.extent.rows, base.rnn.input_size);
-    let steps = rows / batch;
-    let (dims, step_axis, of_lengths) = match base.rnn.layout {
-        RowLayout::BatchMajor => ([batch, steps, size], 1, [batch, 1, 1]),
-        _ => ([steps, batch, size], 0, [1, batch, 1]),
-    };
-    let lengths = builder.reshape(own.uid, &of_lengths)?;
-    let vectors = builder.reshape(input.uid, &dims)?;
-    let index = Pointwise::new(Mode::GenIndex).axis(step_axis);
-    let step = builder.pointwise(index, &[vectors])?;
-    let inside = builder.pointwise(Pointwise::new(Mode::CmpLt), &[step, lengths])?;
-    let none = Pointwise::new(Mode::Identity).alphas(0.0, 1.0);
-    let none = builder.pointwise(none, &[step])?;
-    let select = Pointwise::new(Mode::BinarySelect).math(Math::of(base.rnn.dtype));
-    let masked = builder.pointwise(select, &[vectors, none, inside])?;
-    builder.name(masked, "", base.rnn.dtype);
-    let masked = builder.reshape(masked, &[1, rows, size])?;
+    let masked = zero_beyond_lengths(&mut builder, input.uid, own.uid, base.rnn.layout)?;
     for operation in graph.operations() {
         let read = |uid: &i64| if *uid == input.uid { masked } else { *uid };
         let inputs: Vec<i64> = operation.inputs.iter().map(read).collect();

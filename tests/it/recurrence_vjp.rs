@@ -52,11 +52,13 @@ fn layers(math: MatmulMath, sizes: [i64; 2]) -> Vec<Recurrence> {
         CellOptions { peephole: true, ..plain },
         clip(ClipPoint::Read),
         CellOptions { gate_clip: Some(Real::new(0.7)), ..clip(ClipPoint::Stored) },
+        CellOptions { projected: true, ..plain },
+        CellOptions { projected: true, peephole: true, ..clip(ClipPoint::Read) },
     ];
     let own = CellKind::ALL.into_iter().map(|kind| layer(kind, plain, math, sizes));
     let lstms = options.into_iter().map(|options| layer(CellKind::Lstm, options, math, sizes));
     let cells = user_cells::all().expect("their lines fit together").into_iter();
-    let cells = cells.chain(later_gemms()).filter(|cell| !cell.projected);
+    let cells = cells.chain(later_gemms());
     let users = cells.map(|cell| Recurrence { math, ..Recurrence::new(cell, sizes[0], sizes[1]) });
     own.chain(lstms).chain(users).collect()
 }

@@ -342,6 +342,9 @@ fn drawn(random: &mut Random) -> (Rnn, Optional, Vec<i64>) {
     if kind == CellKind::Lstm && random.below(3) == 0 {
         rnn = rnn.peephole();
     }
+    if kind == CellKind::Lstm && random.below(3) == 0 {
+        rnn = rnn.projection(1 + random.below(hidden as usize) as i64);
+    }
     if rnn.dtype == DType::F32 && random.below(3) == 0 {
         rnn = rnn.tf32();
     }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::expr::Real;
-use crate::graph::gradient::cell::{CellVjp, Written};
+use crate::graph::gradient::cell::{CellVjp, Given, Written};
+use crate::graph::gradient::lengths::zero_beyond_lengths;
 use crate::graph::gradient::sum::gradient;
 use crate::graph::gradient::tape::{Contribution, Tape, active};
 use crate::graph::operation::{Op, Operation};
 use crate::graph::{
-    Concatenate, Direction, Matmul, OperationGraph, Recurrence, RecurrenceSlots, Semantics, Slice,
-    Transpose,
+    Concatenate, Direction, Matmul, OperationGraph, Recurrence, RecurrenceSlots, RowLayout,
+    Semantics, Slice, Transpose,
 };
 use crate::tensor::TensorDesc;
 
@@ -22,11 +23,11 @@ impl Recurrence {
     ///
     /// # Errors
     /// `NotSupported` for a layer that is a gradient itself, and as [`Cell::vjp`].
-    fn cell_vjp(&self, history: bool) -> Result<CellVjp> {
+    fn cell_vjp(&self, given: Given) -> Result<CellVjp> {
         if self.backward {
             return Err(Error::not_supported(format!("{self}: no gradient of a gradient")));
         }
-        self.cell.vjp(self.math.dtype(), history)
+        self.cell.vjp(self.math.dtype(), given)
     }
 }
 
@@ -57,7 +58,7 @@ pub(super) fn saving(
         if !op.saved.is_empty() {
             return Err(Error::not_supported(format!("vjp: {op} saves values already")));
         }
-        let CellVjp { forward, saved, .. } = op.cell_vjp(false)?;
+        let CellVjp { forward, saved, .. } = op.cell_vjp(Given::default())?;
         let rows = graph.tensor(operation.outputs[0])?.dims[1];
         let dims = [op.direction.count(), rows, saved.len() as i64 * op.hidden_size];
         let uid = tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0) + 1;
@@ -77,24 +78,32 @@ struct Layer<'a> {
     op: &'a Recurrence,
     of: &'a Operation,
     vjp: CellVjp,
+    /// The gradient of `y`, direction by direction.
+    dy: i64,
     /// What the layer of the derivative writes.
     output: i64,
     saved: Option<i64>,
+    /// What it writes behind its last step.
+    output_final: Option<i64>,
+    states_final: Option<i64>,
 }
 
 /// Contributes the gradients of a layer's operands.
 pub(super) fn recurrence(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation) -> Result<()> {
-    let history = slot(op, of, "history").filter(|uid| tape.has_gradient(*uid));
-    let vjp = op.cell_vjp(history.is_some())?;
+    let [history, h_last] =
+        ["history", "h_final"].map(|name| slot(op, of, name).filter(|uid| tape.has_gradient(*uid)));
+    let vjp = op.cell_vjp(Given { history: history.is_some(), h_final: h_last.is_some() })?;
     let is_active = |name: &str| slot(op, of, name).is_some_and(|uid| tape.is_active(uid));
     let initial = [is_active("h_initial"), is_active("states_initial")];
-    let x = given(tape, op, of, history)?;
+    let h_is_read = op.cell.projected && is_active("r") && slot(op, of, "h_initial").is_some();
+    let dy = of_output(tape, op, of)?;
+    let x = given(tape, op, of, (dy, history))?;
     let states = last_states(tape, op, of)?;
     let with = RecurrenceSlots {
         states_initial: states.is_some(),
         lengths: op.with.lengths,
         reset: op.with.reset,
-        h_final: initial[0] && op.cell.stages[0].gemm.is_some(),
+        h_final: (initial[0] || h_is_read) && op.cell.stages[0].gemm.is_some(),
         states_final: initial[0] || initial[1],
         ..RecurrenceSlots::default()
     };
@@ -108,8 +117,13 @@ pub(super) fn recurrence(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation) -
         ..op.clone()
     };
     let slots = own.slots();
+    let weights = match slot(op, of, "r").filter(|_| op.cell.projected) {
+        Some(r) => Some(projected(tape, op, of, r)?),
+        None => slot(op, of, "r"),
+    };
     let operands = slots.inputs.iter().map(|name| match *name {
         "x" => Some(x),
+        "r" => weights,
         "states_initial" => states,
         "unit_inputs" => slot(op, of, "saved"),
         name => slot(op, of, name),
@@ -128,10 +142,23 @@ pub(super) fn recurrence(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation) -
     if let Some(uid) = result("states_final") {
         tape.builder.name(uid, "", op.math.dtype());
     }
-    let layer = Layer { op, of, vjp, output: results[0], saved: result("saved") };
+    let layer = Layer {
+        op,
+        of,
+        vjp,
+        dy,
+        output: results[0],
+        saved: result("saved"),
+        output_final: result("h_final"),
+        states_final: result("states_final"),
+    };
     layer.inputs(tape)?;
     layer.weights(tape)?;
-    layer.initial(tape, result("h_final"), result("states_final"))?;
+    match op.cell.projected {
+        true => layer.projection(tape)?,
+        false => layer.recurrent_weights(tape)?,
+    }
+    layer.initial(tape)?;
     let read = |uid: i64| {
         let operations = tape.builder.operations();
         operations.iter().any(|operation| operation.inputs.contains(&uid))
@@ -160,13 +187,19 @@ fn slot(op: &Recurrence, of: &Operation, name: &str) -> Option<i64> {
     all.find(|(known, _)| **known == name).map(|(_, uid)| *uid)
 }
 
-/// The gradient of `y`, direction by direction, and beside it that of the history.
-fn given(
-    tape: &mut Tape<'_>,
-    op: &Recurrence,
-    of: &Operation,
-    history: Option<i64>,
-) -> Result<i64> {
+/// Rows of a tensor multiplied by the projection: gradients of `y` become those of what is
+/// projected, and the weights those of it.
+fn projected(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation, rows: i64) -> Result<i64> {
+    let Some(projection) = slot(op, of, "projection") else { return Ok(rows) };
+    let dtype = tape.desc(projection).dtype;
+    let rows = tape.cast(rows, dtype)?;
+    let product = tape.apply(Op::Matmul(Matmul::new(op.math)), &[rows, projection])?;
+    tape.builder.name(product, "", dtype);
+    Ok(product)
+}
+
+/// The gradient of `y`, direction by direction.
+fn of_output(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation) -> Result<i64> {
     let y = of.outputs[0];
     let mut dy = match gradient(tape, y)? {
         Some(dy) => tape.filled(dy, y)?,
@@ -177,10 +210,22 @@ fn given(
         }
     };
     if op.direction == Direction::Both && !op.apart {
-        let rows = tape.desc(y).dims[1];
-        dy = tape.builder.reshape(dy, &[rows, 2, op.hidden_size])?;
+        let (rows, width) = (tape.desc(y).dims[1], tape.desc(y).dims[2]);
+        dy = tape.builder.reshape(dy, &[rows, 2, width / 2])?;
         dy = tape.apply(Op::Transpose(Transpose { permutation: vec![1, 0, 2] }), &[dy])?;
     }
+    Ok(dy)
+}
+
+/// What the layer of the derivative reads at every step: the gradient of the output, and beside it
+/// that of the history.
+fn given(
+    tape: &mut Tape<'_>,
+    op: &Recurrence,
+    of: &Operation,
+    (dy, history): (i64, Option<i64>),
+) -> Result<i64> {
+    let dy = projected(tape, op, of, dy)?;
     let Some(history) = history else { return Ok(dy) };
     let math = op.math.dtype();
     let others = gradient(tape, history)?.expect("it has one");
@@ -203,25 +248,40 @@ fn last_states(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation) -> Result<O
         let own = tape.filled(own, uid)?;
         Ok(Some(tape.cast(own, math)?))
     };
-    let [h, states] = [found(tape, h)?, found(tape, states)?];
-    let others = op.cell.states.len() as i64 - 1;
+    let [h_given, states] = [found(tape, h)?, found(tape, states)?];
+    let h = match h_given {
+        Some(own) => {
+            let own = projected(tape, op, of, own)?;
+            Some(tape.cast(own, math)?)
+        }
+        None => None,
+    };
+    let (others, size) = (op.cell.states.len() as i64 - 1, op.hidden_size);
     let any = h.or(states).expect("one of them has a gradient");
-    let width = if h.is_some() { op.hidden_size } else { others * op.hidden_size };
-    let none = |tape: &mut Tape<'_>, count: i64| -> Result<Vec<i64>> {
+    let zeros = |tape: &mut Tape<'_>, size: i64| -> Result<i64> {
         let dims = tape.desc(any).dims.clone();
         let zeros = tape.zeros(any)?;
         let zeros = tape.cast(zeros, math)?;
-        let one = Slice::along(&dims, 2, 0, op.hidden_size.min(width));
-        let one = tape.apply(Op::Slice(one), &[zeros])?;
-        Ok(vec![one; count as usize])
+        tape.apply(Op::Slice(Slice::along(&dims, 2, 0, size)), &[zeros])
     };
     let mut parts = match h {
         Some(own) => vec![own],
-        None => none(tape, 1)?,
+        None => vec![zeros(tape, size)?],
     };
     match states {
         Some(own) => parts.push(own),
-        None => parts.extend(none(tape, others)?),
+        None if others > 0 => {
+            let none = zeros(tape, size)?;
+            parts.extend(vec![none; others as usize]);
+        }
+        None => {}
+    }
+    if let Some(own) = h_given.filter(|_| op.cell.projected) {
+        parts.push(own);
+        let width = tape.desc(own).dims[2];
+        if width < size {
+            parts.push(zeros(tape, size - width)?);
+        }
     }
     if parts.len() == 1 {
         return Ok(Some(parts[0]));
@@ -358,20 +418,37 @@ impl Layer<'_> {
                 self.contribute(tape, parameters, (1, 1), &range, sum)?;
             }
         }
-        let Some(r) = self.slot(tape, "r") else { return Ok(()) };
+        Ok(())
+    }
+
+    /// The saved vector that a GEMM multiplies, or that is projected, in the type of the weights.
+    fn operand(&self, tape: &mut Tape<'_>, at: usize) -> Result<i64> {
         let saved = slot(self.op, self.of, "saved").expect("the layer saves operands");
-        let cell = &self.op.cell;
+        let operand = self.vectors(tape, saved, at as i64, 1)?;
+        let dtype = tape.desc(self.output).dtype;
+        tape.cast(operand, dtype)
+    }
+
+    /// `a^T b`: sums over all rows.
+    fn over_rows(&self, tape: &mut Tape<'_>, a: i64, b: i64) -> Result<i64> {
+        let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
+        let turned = tape.apply(turned, &[a])?;
+        self.product(tape, turned, b)
+    }
+
+    fn product(&self, tape: &mut Tape<'_>, a: i64, b: i64) -> Result<i64> {
+        tape.apply(Op::Matmul(Matmul::new(self.op.math)), &[a, b])
+    }
+
+    fn recurrent_weights(&self, tape: &mut Tape<'_>) -> Result<()> {
+        let Some(r) = self.slot(tape, "r") else { return Ok(()) };
+        let (cell, size) = (&self.op.cell, self.op.hidden_size);
         for ((stage, gemm), operand) in cell.gemms().zip(&self.vjp.operands) {
-            let operand = self.vectors(tape, saved, *operand as i64, 1)?;
-            let dtype = tape.desc(self.output).dtype;
-            let operand = tape.cast(operand, dtype)?;
+            let operand = self.operand(tape, *operand)?;
             let first = cell.first_gate(stage);
             let own = &self.vjp.recurrent[first..first + gemm.gates.len()];
             for (range, value) in self.runs(tape, own)? {
-                let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
-                let value = tape.apply(turned, &[value])?;
-                let matmul = Op::Matmul(Matmul::new(self.op.math));
-                let product = tape.apply(matmul, &[value, operand])?;
+                let product = self.over_rows(tape, value, operand)?;
                 let range = first as i64 + range.start..first as i64 + range.end;
                 self.contribute(tape, r, (1, size), &range, product)?;
             }
@@ -379,33 +456,92 @@ impl Layer<'_> {
         Ok(())
     }
 
+    /// The weights of a projected cell. With `m` the sum over all steps of the gradients of the
+    /// step behind by what is projected, that of the recurrent weights is `m P^T` and the first
+    /// step's by the initial output; that of the projection is the sum of the gradients of the
+    /// output by what is projected, and `R^T m`.
+    fn projection(&self, tape: &mut Tape<'_>) -> Result<()> {
+        let (op, of, dtype) = (self.op, self.of, tape.desc(self.output).dtype);
+        let [r, projection] = ["r", "projection"].map(|name| self.slot(tape, name));
+        if r.is_none() && projection.is_none() {
+            return Ok(());
+        }
+        let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
+        let operand = self.operand(tape, self.vjp.operands[0])?;
+        for (range, value) in self.runs(tape, &self.vjp.behind)? {
+            let m = self.over_rows(tape, value, operand)?;
+            tape.builder.name(m, "", dtype);
+            if let Some(r) = r {
+                let own = slot(op, of, "projection").expect("the cell is projected");
+                let own = tape.apply(turned.clone(), &[own])?;
+                let product = self.product(tape, m, own)?;
+                self.contribute(tape, r, (1, op.hidden_size), &range, product)?;
+            }
+            if let (Some(projection), Some(r)) = (projection, slot(op, of, "r")) {
+                let product = self.over_rows(tape, r, m)?;
+                tape.contribute_sum(projection, product)?;
+            }
+        }
+        if let (Some(r), Some(first), Some(h)) = (r, self.output_final, slot(op, of, "h_initial")) {
+            let product = self.over_rows(tape, first, h)?;
+            tape.contribute_sum(r, product)?;
+        }
+        let Some(projection) = projection else { return Ok(()) };
+        let mut given = self.dy;
+        if let Some(lengths) = slot(op, of, "lengths").filter(|_| op.layout != RowLayout::Packed) {
+            given = zero_beyond_lengths(&mut tape.builder, given, lengths, op.layout)?;
+        }
+        if let Some(last) = self.vjp.of_final {
+            let (_, last) = self.runs(tape, &[Some(last)])?[0];
+            let [directions, rows, width] = self.dims(tape, given);
+            let slice = Slice::along(&[directions, rows, op.hidden_size], 2, 0, width);
+            let last = tape.apply(Op::Slice(slice), &[last])?;
+            given = tape.sum(given, last)?;
+        }
+        let given = tape.cast(given, dtype)?;
+        let product = self.over_rows(tape, given, operand)?;
+        tape.contribute_sum(projection, product)
+    }
+
     /// The states before the first step: what is left of their gradients, and for the output the
     /// product with the transposed weights that the next step would begin with.
-    fn initial(&self, tape: &mut Tape<'_>, output: Option<i64>, states: Option<i64>) -> Result<()> {
+    fn initial(&self, tape: &mut Tape<'_>) -> Result<()> {
         let (op, size) = (self.op, self.op.hidden_size);
-        let Some(states) = states else { return Ok(()) };
+        if let (Some(h), Some(output)) = (self.slot(tape, "h_initial"), self.output_final) {
+            let r = slot(op, self.of, "r").expect("the layer has weights");
+            let (dims, rows) = (tape.desc(r).dims.clone(), tape.desc(output).dims[2]);
+            let of_first = match dims[1] == rows {
+                true => r,
+                false => {
+                    let slice = Slice::along(&dims, 1, 0, rows);
+                    tape.apply(Op::Slice(slice), &[r])?
+                }
+            };
+            let product = self.product(tape, output, of_first)?;
+            tape.contribute_sum(h, product)?;
+        }
+        let Some(states) = self.states_final else { return Ok(()) };
+        let count = op.cell.states.len() as i64;
         if let Some(h) = self.slot(tape, "h_initial") {
-            let left = self.vectors(tape, states, 0, 1)?;
-            tape.contribute_sum(h, left)?;
-            if let Some(output) = output {
-                let r = slot(op, self.of, "r").expect("the layer has weights");
-                let (dims, rows) = (tape.desc(r).dims.clone(), tape.desc(output).dims[2]);
-                let of_first = match dims[1] == rows {
-                    true => r,
-                    false => {
-                        let slice = Slice::along(&dims, 1, 0, rows);
-                        tape.apply(Op::Slice(slice), &[r])?
-                    }
+            // A projected output is no other state's: what is left is that of empty sequences.
+            let (at, width) = match op.cell.projected {
+                true if self.vjp.of_final.is_none() => (0, 0),
+                true => (count * size, tape.desc(h).dims[2]),
+                false => (0, size),
+            };
+            if width > 0 {
+                let dims = tape.desc(states).dims.clone();
+                let slice = Slice::along(&dims, 2, at, at + width);
+                let left = match dims[2] == width {
+                    true => states,
+                    false => tape.apply(Op::Slice(slice), &[states])?,
                 };
-                let matmul = Op::Matmul(Matmul::new(op.math));
-                let product = tape.apply(matmul, &[output, of_first])?;
-                tape.contribute_sum(h, product)?;
+                tape.contribute_sum(h, left)?;
             }
         }
         if let Some(others) = self.slot(tape, "states_initial") {
-            let count = op.cell.states.len() as i64 - 1;
             let dims = tape.desc(states).dims.clone();
-            let slice = Slice::along(&dims, 2, size, (1 + count) * size);
+            let slice = Slice::along(&dims, 2, size, count * size);
             let own = tape.apply(Op::Slice(slice), &[states])?;
             tape.contribute_sum(others, own)?;
         }

@@ -4,7 +4,7 @@
     python3 tests/data/rnn/torch_gradients.py
 
 Tensors are named `case/tensor`, gradients behind `d_`, in double precision. Inputs and gradients of
-outputs beyond the length of a sequence are NaN: torch does not read them. Written with torch 2.9.1
+outputs beyond the length of a sequence are NaN: torch does not read them. Written with torch 2.15.0
 on a CPU.
 """
 
@@ -91,8 +91,12 @@ def modules():
     yield "lstm", "lstm", of(torch.nn.LSTM), {}
     yield "lstm_both", "lstm", of(torch.nn.LSTM, num_layers=2, **both), {}
     yield "lstm_ragged", "lstm", of(torch.nn.LSTM, num_layers=2, **both), {"lengths": LENGTHS}
+    projected = {"num_layers": 2, "proj_size": 3, **both}
+    yield "projected", "lstm", of(torch.nn.LSTM, proj_size=2), {}
+    yield "projected_ragged", "lstm", of(torch.nn.LSTM, **projected), {"lengths": LENGTHS}
     packed = {"lengths": SORTED, "packed": True}
     yield "lstm_packed", "lstm", of(torch.nn.LSTM, num_layers=2, **both), packed
+    yield "projected_packed", "lstm", of(torch.nn.LSTM, **projected), packed
     yield "gru", "gru", of(torch.nn.GRU, num_layers=2, batch_first=True), {"lengths": LENGTHS}
     yield "gru_no_bias", "gru", of(torch.nn.GRU, bias=False, **both), {}
     yield "gru_packed", "gru", of(torch.nn.GRU, num_layers=2), packed

@@ -30,6 +30,21 @@ pub(in crate::graph) struct CellVjp {
     pub(in crate::graph) parameters: Vec<Option<Written>>,
     pub(in crate::graph) row_inputs: Vec<Option<Written>>,
     pub(in crate::graph) unit_inputs: Vec<Option<Written>>,
-    /// For each GEMM of the cell the saved vector that is its operand.
+    /// For each GEMM of the cell the saved vector that is its operand; of a projected cell the
+    /// vector that is projected.
     pub(in crate::graph) operands: Vec<usize>,
+    /// Of a projected cell, the gradients of the recurrent contributions of the step behind.
+    pub(in crate::graph) behind: Vec<Option<Written>>,
+    /// Of a projected cell whose final output has a gradient, that at the last step and 0 at
+    /// others: the last state of `backward`, in the first elements of a vector.
+    pub(in crate::graph) of_final: Option<Written>,
+}
+
+/// Which results of a cell have gradients beside its output.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::graph) struct Given {
+    /// The history of the other states.
+    pub(in crate::graph) history: bool,
+    /// The output after the last step.
+    pub(in crate::graph) h_final: bool,
 }

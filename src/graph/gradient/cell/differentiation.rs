@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::{Math, Mode, Pointwise, Program, Real, Value};
 use crate::graph::cell::{Cell, CellValue, LayerNormStatistics, RecurrentGemm};
-use crate::graph::gradient::cell::cell_vjp::CellVjp;
+use crate::graph::gradient::cell::cell_vjp::{CellVjp, Given};
 
 /// A value that a stage of the derivative hands on.
 #[derive(Debug, Clone)]
@@ -163,7 +163,7 @@ impl<'a> Differentiation<'a> {
         }
     }
 
-    pub(super) fn run(mut self, history: bool) -> Result<CellVjp> {
+    pub(super) fn run(mut self, given: Given) -> Result<CellVjp> {
         let cell = self.cell;
         let first = cell.stages[0].gemm.as_ref();
         let next = |at: usize| cell.next(at).expect("the cell is valid");
@@ -174,7 +174,7 @@ impl<'a> Differentiation<'a> {
             self.add(value, own)?;
             if at == 0 {
                 self.add(value, self.dy)?;
-            } else if history {
+            } else if given.history {
                 let seen = self.given(format!("x_{}", self.states[at]));
                 gates.push(self.states[at].clone());
                 self.add(value, seen)?;
@@ -193,7 +193,7 @@ impl<'a> Differentiation<'a> {
                 self.gemm(stage)?;
             }
         }
-        self.finish(gates)
+        self.finish(gates, given)
     }
 
     /// The gradients of the recurrent contributions of a stage.

@@ -14,22 +14,22 @@ mod writing;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::cell::{Cell, CellValue, LayerNormStatistics};
-pub(in crate::graph) use crate::graph::gradient::cell::cell_vjp::{CellVjp, Written};
+pub(in crate::graph) use crate::graph::gradient::cell::cell_vjp::{CellVjp, Given, Written};
 use crate::graph::gradient::cell::differentiation::Differentiation;
 
 impl Cell {
-    /// The derivative of the cell, in which gradients and what is saved have this type. `history`
-    /// tells whether the history of the other states has gradients.
+    /// The derivative of the cell, in which gradients and what is saved have this type. That of a
+    /// projected cell is one of the same cell without the projection: of `y` and the weights
+    /// multiplied by it.
     ///
     /// # Errors
-    /// `NotSupported` for a projected cell, and one with transposed weights.
-    pub(in crate::graph) fn vjp(&self, dtype: DType, history: bool) -> Result<CellVjp> {
-        if self.projected || self.is_transposed() || self.outputs() > 1 {
-            let kind = if self.projected { "a projection" } else { "transposed weights" };
-            let text = format!("cell {}: no gradient with {kind}", self.name);
+    /// `NotSupported` for a cell with transposed weights.
+    pub(in crate::graph) fn vjp(&self, dtype: DType, given: Given) -> Result<CellVjp> {
+        if self.is_transposed() || self.outputs() > 1 {
+            let text = format!("cell {}: no gradient with transposed weights", self.name);
             return Err(Error::not_supported(text));
         }
-        Differentiation::of(self, dtype).run(history)
+        Differentiation::of(self, dtype).run(given)
     }
 
     fn name_of(&self, value: CellValue) -> String {

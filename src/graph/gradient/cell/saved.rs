@@ -47,9 +47,13 @@ impl Differentiation<'_> {
         needed
     }
 
-    /// The operands of the GEMMs.
+    /// The operands of the GEMMs, or what is projected to one.
     pub(super) fn operands(&mut self) -> Vec<Value> {
         let cell = self.cell;
+        if cell.projected {
+            let value = self.value(cell.next(0).expect("the cell is valid"));
+            return vec![self.source(value)];
+        }
         let operand = |(stage, gemm): (usize, &RecurrentGemm)| match stage {
             0 => CellValue::State(0),
             stage => {

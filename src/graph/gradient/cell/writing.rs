@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::Result;
 use crate::expr::{Math, Mode, Pointwise, Program, Real, Value};
 use crate::graph::cell::{Cell, CellValue, RecurrentGemm, Stage};
-use crate::graph::gradient::cell::cell_vjp::{CellVjp, Written};
+use crate::graph::gradient::cell::cell_vjp::{CellVjp, Given, Written};
 use crate::graph::gradient::cell::differentiation::{Differentiation, Root};
 
 impl Differentiation<'_> {
     /// What the derivative writes, and the cells.
-    pub(super) fn finish(mut self, gates: Vec<String>) -> Result<CellVjp> {
+    pub(super) fn finish(mut self, gates: Vec<String>, given: Given) -> Result<CellVjp> {
         let cell = self.cell;
         let of_first = self.recurrent(0)?;
         let mut outputs: Vec<(String, Value)> = Vec::new();
@@ -42,6 +42,20 @@ impl Differentiation<'_> {
         let row_inputs = written.saved(&of);
         let of = self.found((0..cell.unit_inputs.len()).map(CellValue::UnitInput));
         let unit_inputs = written.saved(&of);
+        let (mut behind, mut of_final) = (Vec::new(), None);
+        if cell.projected && cell.stages[0].gemm.is_some() {
+            let before: Vec<String> = outputs.iter().map(|(name, _)| name.clone()).collect();
+            let before = before.into_iter().map(|name| Some(self.given(name))).collect::<Vec<_>>();
+            behind = written.saved(&before);
+        }
+        if cell.projected && given.h_final {
+            let name = self.fresh(&format!("{}_final", self.states[0]));
+            let none = self.push("none", Pointwise::new(Mode::CmpLt), &[self.dy, self.dy])?;
+            self.root(&format!("next_{name}"), none);
+            let own = self.given(name.clone());
+            self.states.push(name);
+            of_final = written.saved(&[Some(own)])[0];
+        }
         let gradients: Vec<String> = written
             .saved
             .iter()
@@ -70,6 +84,8 @@ impl Differentiation<'_> {
             row_inputs,
             unit_inputs,
             operands,
+            behind,
+            of_final,
         })
     }
 
