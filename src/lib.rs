@@ -29,6 +29,7 @@
 //! |---|---|---|
 //! | [`escape`], [`error`], [`dtype`], `lattice`, [`tensor`], [`target`] | leaf values | anything |
 //! | [`expr`] | pointwise expressions | tensors, memory, threads |
+//! | [`dropout`] | which elements a layer drops in training | layers |
 //! | [`graph`] | operations, validation, canonical form, JSON | execution |
 //! | [`kernel`] | a kernel to generate and its launch | engines, devices |
 //! | [`frontend`] | what computations lowered to graphs have in common | which there are |
@@ -74,6 +75,7 @@ pub mod codegen;
 pub mod compile;
 pub mod device;
 mod documents;
+pub mod dropout;
 pub mod dtype;
 pub mod engine;
 pub mod error;

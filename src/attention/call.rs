@@ -5,22 +5,29 @@ use crate::attention::data::SequenceAxis;
 use crate::attention::descriptor::AttentionDescriptor;
 use crate::attention::extent::AttentionExtent;
 use crate::attention::layer::{AttentionLayer, AttentionPlace, AttentionStage};
+use crate::attention::pass::AttentionPass;
 use crate::attention::random;
 use crate::attention::role::AttentionRole;
-use crate::attention::weights::AttentionWeightKind;
+use crate::attention::weights::{AttentionWeightKind, AttentionWeightSlice};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::frontend::{FrontEnd, Values};
 use crate::graph::OperationGraph;
 use crate::tensor::TensorDesc;
 
-/// A layer call, for all time steps or a single one.
+/// A layer call, for all time steps or a single one, or for training.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttentionCall {
     /// The layer for the call's extent.
     pub layer: AttentionLayer,
+    /// The backward passes that follow.
+    pub backward: Vec<AttentionLayer>,
     step: i32,
 }
+
+/// The gradients of a call, each of a caller's tensor.
+const GRADIENTS: [AttentionRole; 3] =
+    [AttentionRole::QueryGradients, AttentionRole::KeyGradients, AttentionRole::ValueGradients];
 
 impl AttentionCall {
     /// A call for all time steps, or for time step `step` if it is not negative and the extent has
@@ -36,12 +43,44 @@ impl AttentionCall {
         let layer = descriptor.layer(extent)?;
         let steps = if extent.one_step { 0..extent.queries } else { -1..0 };
         match steps.contains(&i64::from(step)) {
-            true => Ok(AttentionCall { layer, step }),
+            true => Ok(AttentionCall { layer, backward: Vec::new(), step }),
             false => {
                 let text = format!("attention layer: step {step} of {} steps", extent.queries);
                 Err(Error::bad_param(text))
             }
         }
+    }
+
+    /// A call in training, for all time steps, followed by the backward passes.
+    ///
+    /// # Errors
+    /// As [`AttentionDescriptor::lowered`].
+    pub fn with_gradients(
+        descriptor: &AttentionDescriptor,
+        extent: AttentionExtent,
+    ) -> Result<AttentionCall> {
+        let extent = AttentionExtent { training: true, ..extent };
+        let call = AttentionCall::new(descriptor, extent, -1)?;
+        let extent = AttentionExtent { residuals: false, ..extent };
+        let passes = [AttentionPass::BackwardData, AttentionPass::BackwardWeights];
+        let backward = passes.map(|pass| descriptor.lowered(pass, extent));
+        Ok(AttentionCall { backward: backward.into_iter().collect::<Result<_>>()?, ..call })
+    }
+
+    /// The graphs of all passes in execution order.
+    fn stages(&self) -> impl Iterator<Item = &AttentionStage> {
+        let passes = std::iter::once(&self.layer).chain(&self.backward);
+        passes.flat_map(|pass| &pass.stages)
+    }
+
+    fn stage(&self, graph: usize) -> &AttentionStage {
+        self.stages().nth(graph).expect("the call has the graph")
+    }
+
+    /// The weights of the layer.
+    fn weights(&self) -> impl Iterator<Item = (AttentionWeightKind, AttentionWeightSlice)> {
+        let kinds = AttentionWeightKind::ALL.into_iter();
+        kinds.filter_map(|kind| Some((kind, self.layer.weights.slice(kind)?)))
     }
 
     /// Maps the elements of a graph tensor to positions in memory.
@@ -72,10 +111,15 @@ impl AttentionCall {
 
     /// Dimensions of a caller's tensor, in the caller's layout.
     fn dims(&self, role: AttentionRole) -> Vec<i64> {
-        use AttentionRole::{HighWindow, KeyLengths, Keys, LowWindow, QueryLengths, Values};
+        use AttentionRole::{
+            HighWindow, KeyGradients, KeyLengths, Keys, LowWindow, QueryLengths, ValueGradients,
+            Values,
+        };
         let AttentionExtent { batch, beams, queries, keys, order, .. } = self.layer.extent;
         let (beams, steps) = match role {
-            Keys | Values | KeyLengths => (self.layer.kv_beams(), keys),
+            Keys | Values | KeyLengths | KeyGradients | ValueGradients => {
+                (self.layer.kv_beams(), keys)
+            }
             _ => (beams, queries),
         };
         let vectors = batch * beams * steps;
@@ -97,14 +141,15 @@ impl AttentionCall {
 
 impl FrontEnd for AttentionCall {
     fn graphs(&self) -> Vec<&OperationGraph> {
-        self.layer.stages.iter().map(|stage| &stage.graph).collect()
+        self.stages().map(|stage| &stage.graph).collect()
     }
 
     /// Vectors in their layout, each weight matrix and bias as `[heads, output elements, input
     /// elements]`, lengths and windows. Uids are indices.
     fn named_inputs(&self) -> Vec<TensorDesc> {
         use AttentionRole::{
-            HighWindow, KeyLengths, Keys, LowWindow, Queries, QueryLengths, Residuals, Values,
+            HighWindow, KeyLengths, Keys, LowWindow, OutputGradient, Queries, QueryLengths,
+            Residuals, Values,
         };
         let mut named = Vec::new();
         let mut add = |name: &str, dtype, dims: &[i64]| {
@@ -115,22 +160,37 @@ impl FrontEnd for AttentionCall {
             let (dtype, _) = self.tensor(role);
             add(role.name(), dtype, &self.dims(role));
         }
-        let weights = AttentionWeightKind::ALL.into_iter();
-        for (kind, slice) in
-            weights.filter_map(|kind| Some((kind, self.layer.weights.slice(kind)?)))
-        {
+        for (kind, slice) in self.weights() {
             add(kind.name(), self.layer.descriptor.get().data_type, &slice.dims);
         }
         for role in [QueryLengths, KeyLengths, LowWindow, HighWindow] {
             let (dtype, _) = self.tensor(role);
             add(role.name(), dtype, &self.dims(role));
         }
+        if !self.backward.is_empty() {
+            let (dtype, _) = self.tensor(OutputGradient);
+            add(OutputGradient.name(), dtype, &self.dims(OutputGradient));
+        }
         named
     }
 
     fn named_outputs(&self) -> Vec<TensorDesc> {
-        let role = AttentionRole::Output;
-        vec![TensorDesc::packed(0, role.name(), &self.dims(role), self.tensor(role).0)]
+        let dtype = self.layer.descriptor.get().data_type;
+        let mut named: Vec<(String, Vec<i64>)> = vec![AttentionRole::Output]
+            .into_iter()
+            .chain(GRADIENTS.into_iter().filter(|_| !self.backward.is_empty()))
+            .map(|role| (role.name().to_owned(), self.dims(role)))
+            .collect();
+        if !self.backward.is_empty() {
+            let gradient = |(kind, slice): (AttentionWeightKind, AttentionWeightSlice)| {
+                (format!("{}_gradient", kind.name()), slice.dims.to_vec())
+            };
+            named.extend(self.weights().map(gradient));
+        }
+        let tensor = |(uid, (name, dims)): (i64, (String, Vec<i64>))| {
+            TensorDesc::packed(uid, name, &dims, dtype)
+        };
+        (0..).zip(named).map(tensor).collect()
     }
 
     fn random_values(&self, seed: u64) -> Result<Values> {
@@ -153,6 +213,13 @@ impl FrontEnd for AttentionCall {
         let counted = memory.entry(AttentionRole::Steps as i64).or_default();
         for (at, value) in counted.iter_mut().enumerate() {
             *value = steps as f64 + at as f64;
+        }
+        if self.layer.drops() {
+            let settings = self.layer.descriptor.get();
+            let seeds = [settings.attn_dropout, settings.post_dropout];
+            let seeds = seeds.map(|dropout| dropout.seed() as f64);
+            memory.insert(AttentionRole::DropoutSeeds as i64, seeds.to_vec());
+            memory.insert(AttentionRole::DropoutPositions as i64, vec![0.0, 1.0]);
         }
         for tensor in self.named_inputs() {
             let (name, wanted) = (&tensor.name, tensor.elements().unwrap_or(i64::MAX));
@@ -182,7 +249,7 @@ impl FrontEnd for AttentionCall {
     }
 
     fn inputs(&self, graph: usize, state: &Values) -> Values {
-        let stage = &self.layer.stages[graph];
+        let stage = self.stage(graph);
         let values = |tensor: &TensorDesc| {
             let (role, positions) = self.positions(stage, tensor);
             let whole = &state[&(role as i64)];
@@ -192,7 +259,7 @@ impl FrontEnd for AttentionCall {
     }
 
     fn store(&self, graph: usize, outputs: &Values, state: &mut Values) {
-        let stage = &self.layer.stages[graph];
+        let stage = self.stage(graph);
         for tensor in stage.graph.outputs() {
             let (role, positions) = self.positions(stage, tensor);
             let whole = state.entry(role as i64).or_default();
@@ -203,6 +270,18 @@ impl FrontEnd for AttentionCall {
     }
 
     fn named_values(&self, state: &Values) -> Values {
-        Values::from([(0, state[&(AttentionRole::Output as i64)].clone())])
+        let whole = |role: AttentionRole| state[&(role as i64)].as_slice();
+        let mut named = vec![whole(AttentionRole::Output).to_vec()];
+        if !self.backward.is_empty() {
+            named.extend(GRADIENTS.map(|role| whole(role).to_vec()));
+            let gradients = whole(AttentionRole::WeightGradients);
+            for (_, AttentionWeightSlice { offset, dims, strides }) in self.weights() {
+                let tensor = TensorDesc::packed(0, "", &dims, DType::F64);
+                let slots = TensorDesc { strides: strides.to_vec(), ..tensor };
+                let values = slots.offsets().map(|at| gradients[offset as usize + at]);
+                named.push(values.collect());
+            }
+        }
+        (0..).zip(named).collect()
     }
 }

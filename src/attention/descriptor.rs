@@ -2,6 +2,8 @@
 
 use crate::attention::data::{SequenceAxis, SequenceDataDescriptor};
 use crate::attention::extent::AttentionExtent;
+use crate::attention::pass::AttentionPass;
+use crate::dropout::DropoutDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Real};
@@ -38,10 +40,10 @@ pub struct AttentionSettings {
     pub compute_prec: DType,
     /// Use of tensor cores.
     pub math_type: MathType,
-    /// Dropout probability of the softmax in training.
-    pub attn_dropout: Real,
-    /// Dropout probability of the output in training, before the residual is added.
-    pub post_dropout: Real,
+    /// Dropout of the softmax in training.
+    pub attn_dropout: DropoutDescriptor,
+    /// Dropout of the output in training, before the residual is added.
+    pub post_dropout: DropoutDescriptor,
     /// Elements of a query.
     pub q_size: i32,
     /// Elements of a key.
@@ -93,8 +95,8 @@ impl AttentionSettings {
             data_type: DType::F32,
             compute_prec: DType::F32,
             math_type: MathType::Default,
-            attn_dropout: Real::new(0.0),
-            post_dropout: Real::new(0.0),
+            attn_dropout: DropoutDescriptor::NONE,
+            post_dropout: DropoutDescriptor::NONE,
             q_size: size,
             k_size: size,
             v_size: size,
@@ -125,8 +127,7 @@ impl AttentionDescriptor {
     ///
     /// # Errors
     /// `BadParam` for a size, count or limit below 1, a negative projection, queries and keys of
-    /// different projected sizes, a scale that is negative or not finite, a dropout outside [0, 1),
-    /// a type that the document does not list, or a precision or math type incompatible with it.
+    /// different projected sizes, a scale that is negative or not finite, a type that the document does not list, or a precision or math type incompatible with it.
     pub fn set(settings: AttentionSettings) -> Result<AttentionDescriptor> {
         settings.check_sizes()?;
         settings.check_numbers()?;
@@ -209,6 +210,19 @@ impl AttentionDescriptor {
         v: &SequenceDataDescriptor,
         o: &SequenceDataDescriptor,
     ) -> Result<AttentionExtent> {
+        self.extent_of(AttentionPass::Forward, [q, k, v, o])
+    }
+
+    /// As [`AttentionDescriptor::extent`], of a pass, which errors name: for training if it is a
+    /// backward pass. `q`, `k`, `v` and `o` describe the gradients as well.
+    ///
+    /// # Errors
+    /// As [`AttentionDescriptor::extent`].
+    pub fn extent_of(
+        &self,
+        pass: AttentionPass,
+        [q, k, v, o]: [&SequenceDataDescriptor; 4],
+    ) -> Result<AttentionExtent> {
         use SequenceAxis::{Batch, Beam, Time};
         let settings = &self.settings;
         let sizes = [settings.q_size, settings.k_size, settings.v_size].map(i64::from);
@@ -219,32 +233,35 @@ impl AttentionDescriptor {
             ("o", o, self.output_size(), settings.qo_max_seq_length),
         ];
         for (name, data, size, time_max) in described {
-            self.check_alone(name, data, size, time_max)?;
+            self.check_alone(pass, name, data, size, time_max)?;
             if data.order() != q.order() {
-                return disagree(name, "layout", data, "q", q);
+                return disagree(pass, "layout", (name, data), ("q", q));
             }
             if data.extent(Batch) != q.extent(Batch) {
-                return disagree(name, "batch extent", data, "q", q);
+                return disagree(pass, "batch extent", (name, data), ("q", q));
             }
         }
         for (name, data, other_name, other) in [("o", o, "q", q), ("v", v, "k", k)] {
             for axis in [Beam, Time] {
                 if data.extent(axis) != other.extent(axis) {
                     let what = format!("{} extent", axis.name());
-                    return disagree(name, &what, data, other_name, other);
+                    return disagree(pass, &what, (name, data), (other_name, other));
                 }
             }
             if data.get().seq_lengths != other.get().seq_lengths {
-                return disagree(name, "lengths", data, other_name, other);
+                return disagree(pass, "lengths", (name, data), (other_name, other));
             }
         }
         let (beams, wanted) = (k.extent(Beam), self.kv_beams(q.extent(Beam)));
         if beams != wanted {
             let map = settings.query_map;
-            return refuse_call(format!(
-                "beams of keys are {beams} wide, those of queries {}: {map:?} wants {wanted}",
-                q.extent(Beam)
-            ));
+            return refuse_call(
+                pass,
+                format!(
+                    "beams of keys are {beams} wide, those of queries {}: {map:?} wants {wanted}",
+                    q.extent(Beam)
+                ),
+            );
         }
         Ok(AttentionExtent {
             batch: q.extent(Batch),
@@ -252,12 +269,14 @@ impl AttentionDescriptor {
             queries: q.extent(Time),
             keys: k.extent(Time),
             order: q.order(),
+            training: pass != AttentionPass::Forward,
             ..AttentionExtent::default()
         })
     }
 
     fn check_alone(
         &self,
+        pass: AttentionPass,
         name: &str,
         data: &SequenceDataDescriptor,
         size: i64,
@@ -267,38 +286,39 @@ impl AttentionDescriptor {
         let settings = &self.settings;
         let (dtype, wanted) = (data.get().data_type, settings.data_type);
         if dtype != wanted {
-            return refuse_call(format!("{name} is of {dtype}, the layer of {wanted}"));
+            return refuse_call(pass, format!("{name} is of {dtype}, the layer of {wanted}"));
         }
         let elements = data.extent(Vector);
         if elements != size {
-            return refuse_call(format!(
-                "vectors of {name} have {elements} elements, expected {size}"
-            ));
+            return refuse_call(
+                pass,
+                format!("vectors of {name} have {elements} elements, expected {size}"),
+            );
         }
         let limits =
             [(Time, time_max), (Batch, settings.max_batch_size), (Beam, settings.max_beam_size)];
         for (axis, most) in limits {
             let (extent, axis) = (data.extent(axis), axis.name());
             if extent > i64::from(most) {
-                return refuse_call(format!(
-                    "the {axis} extent of {name} is {extent}, the layer's limit {most}"
-                ));
+                return refuse_call(
+                    pass,
+                    format!("the {axis} extent of {name} is {extent}, the layer's limit {most}"),
+                );
             }
         }
         Ok(())
     }
 }
 
-fn refuse_call<T>(rule: String) -> Result<T> {
-    Err(Error::bad_param(format!("attention forward: {rule}")))
+fn refuse_call<T>(pass: AttentionPass, rule: String) -> Result<T> {
+    Err(Error::bad_param(format!("{}: {rule}", pass.name())))
 }
 
 fn disagree<T>(
-    name: &str,
+    pass: AttentionPass,
     what: &str,
-    data: &SequenceDataDescriptor,
-    other_name: &str,
-    other: &SequenceDataDescriptor,
+    (name, data): (&str, &SequenceDataDescriptor),
+    (other_name, other): (&str, &SequenceDataDescriptor),
 ) -> Result<T> {
     let shown = |of: &SequenceDataDescriptor| match what {
         "layout" => format!("{:?}", of.order().map(SequenceAxis::name)),
@@ -308,11 +328,14 @@ fn disagree<T>(
             format!("{}", of.extent(axis.expect("an extent is named by its axis")))
         }
     };
-    refuse_call(format!(
-        "the {what} of {name}, {}, differs from that of {other_name}, {}",
-        shown(data),
-        shown(other)
-    ))
+    refuse_call(
+        pass,
+        format!(
+            "the {what} of {name}, {}, differs from that of {other_name}, {}",
+            shown(data),
+            shown(other)
+        ),
+    )
 }
 
 impl AttentionSettings {
@@ -358,11 +381,6 @@ impl AttentionSettings {
         let scaler = self.sm_scaler.get();
         if !(scaler >= 0.0 && scaler.is_finite()) {
             return bad(format!("the softmax scaler is {scaler}, expected at least 0"));
-        }
-        for (name, dropout) in [("weights", self.attn_dropout), ("outputs", self.post_dropout)] {
-            if !(0.0..1.0).contains(&dropout.get()) {
-                return bad(format!("dropout {dropout} of {name}, expected 0 to less than 1"));
-            }
         }
         Ok(())
     }

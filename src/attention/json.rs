@@ -8,6 +8,7 @@ use crate::attention::descriptor::{
     AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap,
 };
 use crate::attention::extent::AttentionExtent;
+use crate::dropout::DropoutDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;
@@ -47,6 +48,18 @@ struct MhaJson {
     #[serde(default)]
     residuals: bool,
     step: Option<i32>,
+    #[serde(default)]
+    backward: bool,
+    attn_dropout: Option<DropoutJson>,
+    post_dropout: Option<DropoutJson>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(deny_unknown_fields)]
+struct DropoutJson {
+    probability: f64,
+    #[serde(default)]
+    seed: i64,
 }
 
 #[derive(Deserialize, Clone, Copy, Default)]
@@ -73,6 +86,9 @@ enum AxisJson {
     Time,
 }
 
+/// Values of tensors are f64 on the host, which has all integers up to here.
+const SEED_MAX: u64 = 1 << 53;
+
 fn one() -> i32 {
     1
 }
@@ -87,7 +103,29 @@ impl AttentionCall {
         let ProblemJson { mha } = serde_json::from_str(text)
             .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
         let descriptor = AttentionDescriptor::set(mha.settings()?)?;
-        AttentionCall::new(&descriptor, mha.extent(&descriptor), mha.step.unwrap_or(-1))
+        let extent = mha.extent(&descriptor);
+        match (mha.backward, mha.step) {
+            (true, Some(step)) => {
+                let text = format!("mha: step {step} alone with gradients, which are of all steps");
+                Err(Error::bad_param(text))
+            }
+            (true, None) => AttentionCall::with_gradients(&descriptor, extent),
+            (false, step) => AttentionCall::new(&descriptor, extent, step.unwrap_or(-1)),
+        }
+    }
+}
+
+impl DropoutJson {
+    fn descriptor(of: Option<DropoutJson>) -> Result<DropoutDescriptor> {
+        let Some(DropoutJson { probability, seed }) = of else {
+            return Ok(DropoutDescriptor::NONE);
+        };
+        if seed.unsigned_abs() > SEED_MAX {
+            let text = format!("mha: seed {seed}, expected at most 2^53 in magnitude");
+            return Err(Error::bad_param(text));
+        }
+        let set = DropoutDescriptor::set(Real::new(probability), seed);
+        set.map_err(|error| error.context("mha"))
     }
 }
 
@@ -124,6 +162,8 @@ impl MhaJson {
             v_proj_size: self.v_proj_size.unwrap_or(equal.v_proj_size),
             o_proj_size: self.o_proj_size.unwrap_or(equal.o_proj_size),
             kv_max_seq_length: self.keys,
+            attn_dropout: DropoutJson::descriptor(self.attn_dropout)?,
+            post_dropout: DropoutJson::descriptor(self.post_dropout)?,
             max_beam_size: self.beams,
             ..equal
         })

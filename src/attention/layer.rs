@@ -1,13 +1,17 @@
 //! A layer for a given extent: its graphs, and the layout of their tensors.
 
 use crate::attention::data::SequenceAxis;
-use crate::attention::descriptor::AttentionDescriptor;
+use crate::attention::descriptor::{AttentionDescriptor, QueryMap};
 use crate::attention::extent::AttentionExtent;
+use crate::attention::pass::AttentionPass;
 use crate::attention::role::AttentionRole;
-use crate::attention::weights::AttentionWeights;
+use crate::attention::weights::{AttentionWeightKind, AttentionWeights};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+
+/// The dropouts of a layer: of the softmax, and of the outputs.
+pub(super) const DROPOUTS: i64 = 2;
 
 /// Alignment of intermediate tensors in bytes.
 const ALIGNMENT: u64 = 256;
@@ -33,13 +37,16 @@ pub struct AttentionStage {
     pub places: Vec<AttentionPlace>,
 }
 
-/// A layer lowered to operation graphs: projections, key ranges of the queries, attention, output.
+/// A pass through a layer, lowered to operation graphs. Forward: projections, key ranges of the
+/// queries, attention, output.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttentionLayer {
     /// The layer.
     pub descriptor: AttentionDescriptor,
     /// Its extent.
     pub extent: AttentionExtent,
+    /// The pass.
+    pub pass: AttentionPass,
     /// Layout of its weights.
     pub weights: AttentionWeights,
     /// The graphs in execution order.
@@ -47,13 +54,21 @@ pub struct AttentionLayer {
 }
 
 /// Buffer sizes of a layer in bytes.
+///
+/// The reserve space holds, in the order of [`AttentionRole`] and each aligned to 256 bytes, what
+/// the forward pass computes on the way (projected queries, keys and values, key ranges, results
+/// of the heads, log-sum-exp), the seeds and positions of its dropouts, and what the backward pass
+/// of the data leaves for that of the weights: the gradients of the outputs and of the projections.
+/// The workspace of training holds the gradient of the heads' results during the backward pass of
+/// the data, and during that of the weights the gradients that are added to those in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionBuffers {
     /// Weight buffer.
     pub weight_bytes: u64,
-    /// Workspace of an inference call; 0 in training.
+    /// Workspace: of an inference call, or of the backward passes of training. The forward pass of
+    /// training needs none.
     pub workspace_bytes: u64,
-    /// Reserve space of a training call, which holds all intermediate tensors; 0 in inference.
+    /// Reserve space of training; 0 in inference.
     pub reserve_bytes: u64,
 }
 
@@ -61,13 +76,18 @@ impl AttentionDescriptor {
     /// Buffer sizes of the largest call (`mcdnnGetMultiHeadAttnBuffers`, section 6.2.1.15).
     ///
     /// # Errors
-    /// `BadParam` if a buffer exceeds 2^62 bytes.
+    /// `BadParam` if a buffer exceeds 2^62 bytes; `NotSupported` for training with
+    /// [`QueryMap::OneToOne`](crate::attention::QueryMap::OneToOne).
     pub fn buffers(&self, training: bool) -> Result<AttentionBuffers> {
-        let layer = self.bare_layer(AttentionExtent { training, ..self.extent_max() })?;
+        let most = self.extent_max();
+        let beams = if training { 1 } else { most.beams };
+        let layer = self.bare_layer(AttentionExtent { training, beams, ..most })?;
         let intermediate = layer.intermediate_bytes()?;
+        let temporary = layer.bytes(AttentionRole::AttendedGradient)?;
+        let weight_bytes = layer.weights.bytes();
         Ok(AttentionBuffers {
-            weight_bytes: layer.weights.bytes(),
-            workspace_bytes: if training { 0 } else { intermediate },
+            weight_bytes,
+            workspace_bytes: if training { temporary.max(weight_bytes) } else { intermediate },
             reserve_bytes: if training { intermediate } else { 0 },
         })
     }
@@ -94,17 +114,52 @@ impl AttentionDescriptor {
                 "attention layer: residuals have {size} elements, outputs {output}"
             )));
         }
-        let weights = AttentionWeights::new(self)?;
-        let layer = AttentionLayer { descriptor: *self, extent, weights, stages: Vec::new() };
+        if extent.training {
+            self.check_training(extent)?;
+        }
+        let layer = AttentionLayer {
+            descriptor: *self,
+            extent,
+            pass: AttentionPass::Forward,
+            weights: AttentionWeights::new(self)?,
+            stages: Vec::new(),
+        };
         for role in AttentionRole::ALL {
             layer.bytes(role)?;
         }
         layer.intermediate_bytes()?;
         Ok(layer)
     }
+
+    fn check_training(&self, extent: AttentionExtent) -> Result<()> {
+        let refuse = |what: String| Err(Error::not_supported(format!("attention layer: {what}")));
+        if extent.one_step {
+            let text = "attention layer: one step in training, expected all";
+            return Err(Error::bad_param(text));
+        }
+        match (extent.beams, self.get().query_map) {
+            (1, QueryMap::AllToOne) => Ok(()),
+            (_, QueryMap::OneToOne) => {
+                refuse("the query map OneToOne in training, expected AllToOne".to_owned())
+            }
+            (beams, _) => refuse(format!("{beams} beam candidates in training, expected 1")),
+        }
+    }
 }
 
 impl AttentionLayer {
+    /// Whether the call drops anything.
+    pub fn drops(&self) -> bool {
+        let settings = self.descriptor.get();
+        let dropouts = [settings.attn_dropout, settings.post_dropout];
+        self.extent.training && dropouts.iter().any(|dropout| !dropout.is_none())
+    }
+
+    /// Whether the layer has weights of a kind.
+    pub(super) fn has(&self, kind: AttentionWeightKind) -> bool {
+        self.weights.slice(kind).is_some()
+    }
+
     /// Beam extent of keys and values.
     pub fn kv_beams(&self) -> i64 {
         self.descriptor.kv_beams(self.extent.beams)
@@ -134,6 +189,7 @@ impl AttentionLayer {
         let (depth, width, steps) = (descriptor.depth(), descriptor.width(), extent.steps());
         let q_size = i64::from(settings.q_size);
         let count = match role {
+            _ if role.is_of_training() && !extent.training => 0,
             AttentionRole::Queries => all(sequences, &[extent.queries, q_size]),
             AttentionRole::Residuals if extent.residuals => {
                 all(sequences, &[extent.queries, q_size])
@@ -145,14 +201,43 @@ impl AttentionLayer {
             AttentionRole::QueryLengths => all(sequences, &[]),
             AttentionRole::KeyLengths => all(kv_sequences, &[]),
             AttentionRole::Steps | AttentionRole::LowWindow | AttentionRole::HighWindow => steps,
-            AttentionRole::Output => all(sequences, &[extent.queries, descriptor.output_size()]),
-            AttentionRole::ProjectedQueries => all(sequences, &[steps, heads, depth]),
-            AttentionRole::ProjectedKeys => all(kv_sequences, &[extent.keys, kv_heads, depth]),
-            AttentionRole::ProjectedValues => all(kv_sequences, &[extent.keys, kv_heads, width]),
+            AttentionRole::Output
+            | AttentionRole::OutputGradient
+            | AttentionRole::MaskedOutputGradient => {
+                all(sequences, &[extent.queries, descriptor.output_size()])
+            }
+            AttentionRole::WeightGradients => self.weights.elements(),
+            AttentionRole::QueryGradients => all(sequences, &[extent.queries, q_size]),
+            AttentionRole::KeyGradients => {
+                all(kv_sequences, &[extent.keys, i64::from(settings.k_size)])
+            }
+            AttentionRole::ValueGradients => {
+                all(kv_sequences, &[extent.keys, i64::from(settings.v_size)])
+            }
+            AttentionRole::DropoutSeeds
+            | AttentionRole::DropoutPositions
+            | AttentionRole::KeptSeeds
+            | AttentionRole::KeptPositions => {
+                if self.drops() {
+                    DROPOUTS
+                } else {
+                    0
+                }
+            }
+            AttentionRole::ProjectedQueries | AttentionRole::ProjectedQueryGradients => {
+                all(sequences, &[steps, heads, depth])
+            }
+            AttentionRole::ProjectedKeys | AttentionRole::ProjectedKeyGradients => {
+                all(kv_sequences, &[extent.keys, kv_heads, depth])
+            }
+            AttentionRole::ProjectedValues | AttentionRole::ProjectedValueGradients => {
+                all(kv_sequences, &[extent.keys, kv_heads, width])
+            }
+            AttentionRole::AttendedGradient if !self.has(AttentionWeightKind::OWeights) => 0,
+            AttentionRole::AttendedGradient => all(sequences, &[steps, heads, width]),
             AttentionRole::KeyBegin | AttentionRole::KeyEnd => all(sequences, &[steps]),
             AttentionRole::Attended => all(sequences, &[steps, heads, width]),
-            AttentionRole::LogSumExp if extent.training => all(sequences, &[steps, heads]),
-            AttentionRole::LogSumExp => 0,
+            AttentionRole::LogSumExp => all(sequences, &[steps, heads]),
         };
         let dtype = match role {
             AttentionRole::QueryLengths
@@ -161,7 +246,10 @@ impl AttentionLayer {
             | AttentionRole::LowWindow
             | AttentionRole::HighWindow
             | AttentionRole::KeyBegin
-            | AttentionRole::KeyEnd => DType::I32,
+            | AttentionRole::KeyEnd
+            | AttentionRole::DropoutPositions
+            | AttentionRole::KeptPositions => DType::I32,
+            AttentionRole::DropoutSeeds | AttentionRole::KeptSeeds => DType::I64,
             AttentionRole::LogSumExp => descriptor.math().dtype(),
             _ => settings.data_type,
         };
@@ -183,12 +271,13 @@ impl AttentionLayer {
         Ok(count as u64 * dtype.bytes() as u64)
     }
 
-    /// Size of all intermediate tensors in bytes.
+    /// Size of all intermediate tensors in bytes, without temporary ones of training.
     ///
     /// # Errors
     /// As [`AttentionLayer::tensor`].
     pub fn intermediate_bytes(&self) -> Result<u64> {
-        let roles = AttentionRole::ALL.into_iter().filter(|role| role.is_intermediate());
+        let kept = |role: &AttentionRole| role.is_intermediate() && !role.is_temporary();
+        let roles = AttentionRole::ALL.into_iter().filter(kept);
         roles.map(|role| self.bytes(role)).try_fold(0u64, |end, bytes| {
             let end = bytes?.next_multiple_of(ALIGNMENT).checked_add(end);
             let text = "attention layer: intermediate tensors exceed 2^62 bytes";
@@ -196,11 +285,15 @@ impl AttentionLayer {
         })
     }
 
-    /// Offset of an intermediate tensor among all of them, in bytes.
+    /// Offset of an intermediate tensor among all of them, in bytes; of a temporary one, in the
+    /// workspace of its pass.
     ///
     /// # Errors
     /// As [`AttentionLayer::tensor`].
     pub fn intermediate_offset(&self, role: AttentionRole) -> Result<u64> {
+        if role.is_temporary() {
+            return Ok(0);
+        }
         let roles = AttentionRole::ALL.into_iter();
         let before = roles.filter(|other| other.is_intermediate() && *other < role);
         before.map(|other| Ok(self.bytes(other)?.next_multiple_of(ALIGNMENT))).sum()

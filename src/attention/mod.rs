@@ -2,15 +2,22 @@
 //!
 //! An [`AttentionDescriptor`] describes a layer, [`SequenceDataDescriptor`]s the memory layout of
 //! its vectors, and [`AttentionWeights`] that of its weights. [`AttentionDescriptor::layer`] lowers
-//! the layer to graphs for a given extent; [`AttentionCall`] holds the data of a call on host
-//! values. [`sdpa_from_json`] reads a single scaled dot-product attention.
+//! the layer to graphs for a given extent, [`AttentionDescriptor::lowered`] each pass of training;
+//! [`AttentionCall`] holds the data of a call on host values. [`sdpa_from_json`] reads a single
+//! scaled dot-product attention.
 
 mod call;
 mod data;
 mod descriptor;
+mod draws;
 mod extent;
+mod gradients;
+mod heads;
 mod json;
 mod layer;
+mod lowering;
+mod pass;
+mod passes;
 mod random;
 mod role;
 mod sdpa;
@@ -24,6 +31,7 @@ pub use data::{
 pub use descriptor::{AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap};
 pub use extent::AttentionExtent;
 pub use layer::{AttentionBuffers, AttentionLayer, AttentionPlace, AttentionStage};
+pub use pass::AttentionPass;
 pub use role::AttentionRole;
 pub use sdpa::sdpa_from_json;
 pub use weights::{AttentionWeightKind, AttentionWeightSlice, AttentionWeights};

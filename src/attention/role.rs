@@ -26,6 +26,20 @@ pub enum AttentionRole {
     HighWindow,
     /// Output vectors.
     Output,
+    /// Gradient of the outputs.
+    OutputGradient,
+    /// Gradient of the queries.
+    QueryGradients,
+    /// Gradient of the keys.
+    KeyGradients,
+    /// Gradient of the values.
+    ValueGradients,
+    /// Gradient of the weight buffer, in its layout.
+    WeightGradients,
+    /// Seeds of the dropouts, of the softmax and of the outputs.
+    DropoutSeeds,
+    /// Positions at which the dropouts of the next call in training draw.
+    DropoutPositions,
     /// Projected queries of all heads.
     ProjectedQueries,
     /// Projected keys of all KV heads.
@@ -40,11 +54,25 @@ pub enum AttentionRole {
     Attended,
     /// Log-sum-exp of the scores of each query, in training.
     LogSumExp,
+    /// Seeds of the dropouts of a call in training.
+    KeptSeeds,
+    /// Positions at which the dropouts of a call in training draw.
+    KeptPositions,
+    /// Gradient of what the dropout of the outputs is applied to, 0 beyond the lengths.
+    MaskedOutputGradient,
+    /// Gradient of the projected queries of all heads.
+    ProjectedQueryGradients,
+    /// Gradient of the projected keys of all KV heads.
+    ProjectedKeyGradients,
+    /// Gradient of the projected values of all KV heads.
+    ProjectedValueGradients,
+    /// Gradient of the attention results of all heads.
+    AttendedGradient,
 }
 
 impl AttentionRole {
     /// All roles.
-    pub const ALL: [AttentionRole; 18] = [
+    pub const ALL: [AttentionRole; 32] = [
         AttentionRole::Queries,
         AttentionRole::Residuals,
         AttentionRole::Keys,
@@ -56,6 +84,13 @@ impl AttentionRole {
         AttentionRole::LowWindow,
         AttentionRole::HighWindow,
         AttentionRole::Output,
+        AttentionRole::OutputGradient,
+        AttentionRole::QueryGradients,
+        AttentionRole::KeyGradients,
+        AttentionRole::ValueGradients,
+        AttentionRole::WeightGradients,
+        AttentionRole::DropoutSeeds,
+        AttentionRole::DropoutPositions,
         AttentionRole::ProjectedQueries,
         AttentionRole::ProjectedKeys,
         AttentionRole::ProjectedValues,
@@ -63,6 +98,13 @@ impl AttentionRole {
         AttentionRole::KeyEnd,
         AttentionRole::Attended,
         AttentionRole::LogSumExp,
+        AttentionRole::KeptSeeds,
+        AttentionRole::KeptPositions,
+        AttentionRole::MaskedOutputGradient,
+        AttentionRole::ProjectedQueryGradients,
+        AttentionRole::ProjectedKeyGradients,
+        AttentionRole::ProjectedValueGradients,
+        AttentionRole::AttendedGradient,
     ];
 
     /// Name in messages and of tensors.
@@ -79,6 +121,13 @@ impl AttentionRole {
             AttentionRole::LowWindow => "low_window",
             AttentionRole::HighWindow => "high_window",
             AttentionRole::Output => "output",
+            AttentionRole::OutputGradient => "output_gradient",
+            AttentionRole::QueryGradients => "query_gradients",
+            AttentionRole::KeyGradients => "key_gradients",
+            AttentionRole::ValueGradients => "value_gradients",
+            AttentionRole::WeightGradients => "weight_gradients",
+            AttentionRole::DropoutSeeds => "dropout_seeds",
+            AttentionRole::DropoutPositions => "dropout_positions",
             AttentionRole::ProjectedQueries => "projected_queries",
             AttentionRole::ProjectedKeys => "projected_keys",
             AttentionRole::ProjectedValues => "projected_values",
@@ -86,11 +135,29 @@ impl AttentionRole {
             AttentionRole::KeyEnd => "key_end",
             AttentionRole::Attended => "attended",
             AttentionRole::LogSumExp => "log_sum_exp",
+            AttentionRole::KeptSeeds => "kept_seeds",
+            AttentionRole::KeptPositions => "kept_positions",
+            AttentionRole::MaskedOutputGradient => "masked_output_gradient",
+            AttentionRole::ProjectedQueryGradients => "projected_query_gradients",
+            AttentionRole::ProjectedKeyGradients => "projected_key_gradients",
+            AttentionRole::ProjectedValueGradients => "projected_value_gradients",
+            AttentionRole::AttendedGradient => "attended_gradient",
         }
     }
 
     /// Whether the tensor is an intermediate, possibly kept for a backward pass.
     pub fn is_intermediate(self) -> bool {
         self >= AttentionRole::ProjectedQueries
+    }
+
+    /// Whether the tensor is an intermediate of one pass of training, which no other pass reads.
+    pub fn is_temporary(self) -> bool {
+        self == AttentionRole::AttendedGradient
+    }
+
+    /// Whether only calls in training have the tensor.
+    pub fn is_of_training(self) -> bool {
+        let of_caller = AttentionRole::OutputGradient..=AttentionRole::DropoutPositions;
+        of_caller.contains(&self) || self >= AttentionRole::LogSumExp
     }
 }

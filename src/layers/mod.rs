@@ -7,15 +7,23 @@
 //! [`Kiln::build_rnn_dynamic`]: crate::Kiln::build_rnn_dynamic
 //! [`Kiln::multi_head_attention`]: crate::Kiln::multi_head_attention
 
+mod attention;
+mod attention_backward;
 mod attention_forward;
+mod dropout;
+mod reserves;
 mod rnn;
 mod rnn_backward;
 mod rnn_forward;
 mod rnn_pack;
-mod rnn_sum;
+mod weight_sum;
 
-pub use attention_forward::{AttentionForward, MultiHeadAttention};
+pub use attention::MultiHeadAttention;
+pub use attention_backward::{AttentionBackwardData, AttentionBackwardWeights};
+pub use attention_forward::AttentionForward;
+pub use dropout::DropoutStates;
 pub use rnn::{PersistentRnn, TempSpace};
-pub use rnn_backward::{RnnBackwardData, RnnBackwardWeights, WeightGradientMode};
+pub use rnn_backward::{RnnBackwardData, RnnBackwardWeights};
 pub use rnn_forward::{ForwardMode, RnnForward};
 pub use rnn_pack::RnnPack;
+pub use weight_sum::WeightGradientMode;

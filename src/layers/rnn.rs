@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::device::{Buffer, Stream};
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
+use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
-use crate::layers::rnn_sum::{SCRATCH_ALIGNMENT, Sum};
+use crate::layers::weight_sum::{SCRATCH_ALIGNMENT, Sum};
 use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 
@@ -54,7 +55,7 @@ pub struct PersistentRnn {
     settings: HashMap<(Pass, Optional), Vec<Vec<EngineConfig>>>,
     stand_ins: Arc<StandIns>,
     /// What the reserve spaces of this network hold, by address.
-    pub(super) reserves: Arc<Mutex<HashMap<u64, Reserved>>>,
+    pub(super) reserves: Reserves<Vectors>,
 }
 
 /// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
@@ -74,12 +75,30 @@ pub(super) enum Pass {
     BackwardWeights,
 }
 
-/// What a reserve space holds: the passes so far, of which problem.
+/// The problem whose data a reserve space holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reserved {
-    pub(super) last: Pass,
-    pub(super) rows: i64,
-    pub(super) with: Optional,
+pub(super) struct Vectors {
+    rows: i64,
+    lengths: bool,
+    reset: bool,
+}
+
+impl Vectors {
+    pub(super) fn new(rows: i64, with: Optional) -> Vectors {
+        Vectors { rows, lengths: with.lengths, reset: with.reset }
+    }
+}
+
+impl fmt::Display for Vectors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let optional = match (self.lengths, self.reset) {
+            (false, false) => "",
+            (true, false) => " with lengths",
+            (false, true) => " with resets",
+            (true, true) => " with lengths and resets",
+        };
+        write!(f, "{} vectors{optional}", self.rows)
+    }
 }
 
 impl Pass {
@@ -158,7 +177,7 @@ impl Kiln {
             plans: HashMap::new(),
             settings: HashMap::new(),
             stand_ins: Arc::new(stand_ins),
-            reserves: Arc::default(),
+            reserves: Reserves::default(),
         };
         built.find(Pass::Forward, mini_batch, with)?;
         Ok(built)
@@ -359,8 +378,7 @@ impl PersistentRnn {
         if let (true, Some(Slot::Memory { address, .. })) =
             (with.reserve, pack.slots.slot(Role::Reserve))
         {
-            let reserved = Reserved { last: pass, rows, with };
-            self.reserves.lock().expect("no holder panics").insert(address, reserved);
+            self.reserves.record(address, Vectors::new(rows, with), Phase::Forward);
         }
         Ok(())
     }

@@ -2,21 +2,13 @@
 
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
-use crate::layers::rnn::{Pass, PersistentRnn, Reserved};
+use crate::layers::reserves::Phase;
+use crate::layers::rnn::{Pass, PersistentRnn, Vectors};
 use crate::layers::rnn_forward::needs_lengths;
 use crate::layers::rnn_pack::RnnPack;
+use crate::layers::weight_sum::WeightGradientMode;
 use crate::plan::Slot;
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
-
-/// `cudnnWgradMode_t`: what becomes of the weight gradients that are in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum WeightGradientMode {
-    /// Those of the pass are added to them.
-    #[default]
-    Add,
-    /// They are overwritten, which recurrent networks do not support.
-    Set,
-}
 
 /// Arguments of cuDNN's `cudnnRNNBackwardData_v8`; `None` is NULL.
 #[derive(Debug, Clone, Copy)]
@@ -138,53 +130,15 @@ impl PersistentRnn {
         let Some(Slot::Memory { address, .. }) = pack.slots.slot(Role::Reserve) else {
             return Err(Error::bad_param(format!("{}: `reserve` is missing", pass.name())));
         };
-        self.check_reserve(pass, address, rows, with)?;
+        let held = Vectors::new(rows, with);
+        let (needed, wanted) = match pass {
+            Pass::BackwardWeights => (Phase::Backward, Pass::BackwardData.name()),
+            _ => (Phase::Forward, "a forward pass in training"),
+        };
+        self.reserves.check(pass.name(), address, &held, (needed, wanted))?;
         self.run(pass, stream, (rows, with), pack)?;
-        let reserved = Reserved { last: pass, rows, with };
-        self.reserves.lock().expect("no holder panics").insert(address, reserved);
+        self.reserves.record(address, held, Phase::Backward);
         Ok(())
-    }
-
-    /// Refuses a reserve space that holds something else. One at an address that is not known may
-    /// have been restored from a copy, if there has been one like it.
-    fn check_reserve(&self, pass: Pass, address: u64, rows: i64, with: Optional) -> Result<()> {
-        let reserves = self.reserves.lock().expect("no holder panics");
-        let is_of_problem = |own: &Reserved| {
-            let same = own.with.lengths == with.lengths && own.with.reset == with.reset;
-            own.rows == rows && same
-        };
-        let is_before = |own: &Reserved| match pass {
-            Pass::BackwardWeights => own.last != Pass::Forward,
-            _ => true,
-        };
-        let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
-        let wanted = match pass {
-            Pass::BackwardWeights => Pass::BackwardData.name(),
-            _ => "a forward pass in training",
-        };
-        match reserves.get(&address) {
-            Some(own) if !is_of_problem(own) => {
-                let optional = |with: Optional| match (with.lengths, with.reset) {
-                    (false, false) => "",
-                    (true, false) => " with lengths",
-                    (false, true) => " with resets",
-                    (true, true) => " with lengths and resets",
-                };
-                bad(format!(
-                    "the reserve space is of {} vectors{}, not of {rows}{}",
-                    own.rows,
-                    optional(own.with),
-                    optional(with)
-                ))
-            }
-            Some(own) if !is_before(own) => {
-                bad(format!("the reserve space has not been through {wanted}"))
-            }
-            None if !reserves.values().any(|own| is_of_problem(own) && is_before(own)) => {
-                bad(format!("no reserve space has been through {wanted} of this problem"))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Launches the backward pass of the data by descriptors (`cudnnRNNBackwardData_v8`).

@@ -46,6 +46,7 @@ mod knobs;
 mod long;
 mod mha_descriptors;
 mod mha_forward;
+mod mha_gradients;
 mod mha_vectors;
 mod mixed_graphs;
 mod mutants;

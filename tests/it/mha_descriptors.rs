@@ -1,11 +1,13 @@
 //! mcDNN's descriptors of attention layers: every documented refusal, and the buffers.
 
 use kiln::attention::{
-    AttentionDescriptor, AttentionExtent, AttentionSettings, AttentionSizes, AttentionWeightKind,
-    AttentionWeights, QueryMap, SequenceAxis, SequenceDataDescriptor, SequenceDataSettings,
-    SequenceExtents,
+    AttentionDescriptor, AttentionExtent, AttentionPass, AttentionSettings, AttentionSizes,
+    AttentionWeightKind, AttentionWeights, QueryMap, SequenceAxis, SequenceDataDescriptor,
+    SequenceDataSettings, SequenceExtents,
 };
+use kiln::dropout::DropoutDescriptor;
 use kiln::expr::Real;
+use kiln::layers::DropoutStates;
 use kiln::rnn::MathType;
 use kiln::{DType, Error, ErrorKind};
 
@@ -23,7 +25,7 @@ fn attention_settings_come_back_as_they_were() {
         query_map: QueryMap::OneToOne,
         proj_biases: true,
         sm_scaler: Real::new(0.0),
-        attn_dropout: Real::new(0.25),
+        attn_dropout: DropoutDescriptor::set(Real::new(0.25), 3).expect("valid"),
         v_proj_size: 0,
         o_proj_size: 0,
         max_beam_size: 3,
@@ -84,14 +86,6 @@ fn bad_attention_settings_are_refused_by_the_documents_rules() {
             "the softmax scaler is NaN, expected at least 0",
         ),
         (
-            AttentionSettings { attn_dropout: Real::new(1.0), ..settings() },
-            "dropout 1 of weights, expected 0 to less than 1",
-        ),
-        (
-            AttentionSettings { post_dropout: Real::new(-0.1), ..settings() },
-            "dropout -0.1 of outputs, expected 0 to less than 1",
-        ),
-        (
             AttentionSettings { data_type: DType::I32, ..settings() },
             "data of i32, expected f16, bf16, f32 or f64",
         ),
@@ -109,6 +103,23 @@ fn bad_attention_settings_are_refused_by_the_documents_rules() {
         let error = AttentionDescriptor::set(settings).expect_err(rule);
         expect(&error, ErrorKind::BadParam, &format!("attention descriptor: {rule}"));
     }
+}
+
+#[test]
+fn dropouts_have_a_probability_and_a_seed() {
+    for probability in [1.0, -0.1, f64::NAN] {
+        let error = DropoutDescriptor::set(Real::new(probability), 0).expect_err("refused");
+        let probability = Real::new(probability);
+        let text =
+            format!("dropout descriptor: probability {probability}, expected 0 to less than 1");
+        expect(&error, ErrorKind::BadParam, &text);
+    }
+    let half = DropoutDescriptor::set(Real::new(0.5), -7).expect("valid");
+    assert_eq!((half.probability(), half.seed()), (Real::new(0.5), -7));
+    assert_eq!((half.kept(), half.scale(), half.is_none()), (0.5, 2.0, false));
+    assert_eq!(DropoutDescriptor::default(), DropoutDescriptor::NONE);
+    assert!(DropoutDescriptor::set(Real::new(0.0), 1).expect("valid").is_none());
+    assert_eq!(DropoutStates::bytes_of(2), 24);
 }
 
 #[test]
@@ -252,8 +263,20 @@ fn buffers_hold_what_the_largest_call_needs() {
     assert_eq!((inference.workspace_bytes, inference.reserve_bytes), (workspace, 0));
     assert_eq!(inference.weight_bytes, 4 * (4 * 8 * 32) * 4);
     let training = descriptor.buffers(true).expect("they are small");
-    // A logarithm of a sum for each head of each vector.
-    assert_eq!((training.workspace_bytes, training.reserve_bytes), (0, workspace + 256));
+    // A logarithm of a sum for each head of each vector; gradients of what is projected and of the
+    // outputs. The gradients of the weights are more than those of the heads' results.
+    let reserve = workspace + 256 + 4 * (16 * 32 * 4);
+    let weights = inference.weight_bytes;
+    assert_eq!((training.workspace_bytes, training.reserve_bytes), (weights, reserve));
+    let attn_dropout = DropoutDescriptor::set(Real::new(0.5), 1).expect("valid");
+    let dropping = AttentionSettings { attn_dropout, max_beam_size: 4, ..settings() };
+    let dropping = AttentionDescriptor::set(dropping).expect("valid");
+    // Seeds and positions; training is without beams.
+    let training = dropping.buffers(true).expect("they are small");
+    assert_eq!(training.reserve_bytes, reserve + 2 * 256);
+    let few = AttentionSettings { q_size: 8, k_size: 8, v_size: 8, o_proj_size: 8, ..settings() };
+    let few = AttentionDescriptor::set(few).expect("valid").buffers(true).expect("they are small");
+    assert_eq!((few.weight_bytes, few.workspace_bytes), (4 * (4 * 8 * 8) * 4, 4 * 256 * 4));
     let most = i32::MAX;
     let huge = AttentionSettings { qo_max_seq_length: most, max_batch_size: most, ..settings() };
     let huge = AttentionDescriptor::set(huge).expect("valid");
@@ -263,6 +286,32 @@ fn buffers_hold_what_the_largest_call_needs() {
     let huge = AttentionDescriptor::set(huge).expect("valid");
     let error = AttentionWeights::new(&huge).expect_err("no memory is as large");
     expect(&error, ErrorKind::BadParam, "attention descriptor: the weights exceed 2^62 bytes");
+}
+
+#[test]
+fn training_is_of_all_steps_without_beams() {
+    let training = AttentionExtent { training: true, ..AttentionExtent::default() };
+    let refused = |settings, extent, kind, rule: &str| {
+        let descriptor = AttentionDescriptor::set(settings).expect("valid");
+        let error = descriptor.layer(extent).expect_err(rule);
+        expect(&error, kind, &format!("attention layer: {rule}"));
+    };
+    let beams = AttentionExtent { beams: 2, ..training };
+    let rule = "2 beam candidates in training, expected 1";
+    refused(settings(), beams, ErrorKind::NotSupported, rule);
+    let rule = "the query map OneToOne in training, expected AllToOne";
+    let own = AttentionSettings { query_map: QueryMap::OneToOne, ..settings() };
+    refused(own, training, ErrorKind::NotSupported, rule);
+    let error = AttentionDescriptor::set(own).expect("valid").buffers(true).expect_err(rule);
+    expect(&error, ErrorKind::NotSupported, &format!("attention layer: {rule}"));
+    let rule = "one step in training, expected all";
+    refused(settings(), AttentionExtent { one_step: true, ..training }, ErrorKind::BadParam, rule);
+    let descriptor = AttentionDescriptor::set(settings()).expect("valid");
+    for pass in [AttentionPass::BackwardData, AttentionPass::BackwardWeights] {
+        let error = descriptor.lowered(pass, AttentionExtent::default()).expect_err("refused");
+        let text = format!("{}: the extent is not of training", pass.name());
+        expect(&error, ErrorKind::BadParam, &text);
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ use kiln::attention::{
     AttentionSettings, AttentionSizes,
 };
 use kiln::device::Buffer;
-use kiln::expr::Real;
 use kiln::layers::{AttentionForward, MultiHeadAttention};
 use kiln::{Config, DType, Error, ErrorKind, Kiln};
 
@@ -29,7 +28,7 @@ struct Bound {
 }
 
 /// Values as bytes of a type.
-fn encoded(dtype: DType, values: &[f64]) -> Vec<u8> {
+pub fn encoded(dtype: DType, values: &[f64]) -> Vec<u8> {
     let size = dtype.bytes();
     let mut bytes = vec![0; values.len() * size];
     for (at, value) in values.iter().enumerate() {
@@ -38,7 +37,7 @@ fn encoded(dtype: DType, values: &[f64]) -> Vec<u8> {
     bytes
 }
 
-fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+pub fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(dtype.bytes()).map(|element| dtype.read(element)).collect()
 }
 
@@ -220,23 +219,6 @@ fn padding_of_keys_and_values_takes_no_part() {
 }
 
 #[test]
-fn training_leaves_what_a_backward_pass_needs_in_the_reserve_space() {
-    let (case, kiln) = (cases().swap_remove(0), harness::kiln());
-    let descriptor = case.descriptor(DType::F64);
-    let mut bound = Bound::new(kiln, &case, &descriptor);
-    let extent = AttentionExtent { training: true, ..bound.layer.extent };
-    bound.layer = descriptor.layer(extent).expect("it is valid");
-    let bytes = descriptor.buffers(true).expect("they are small").reserve_bytes;
-    let reserve = kiln.device().upload(&vec![0xff; bytes as usize]).expect("there is memory");
-    let call = AttentionForward { reserve: Some(&reserve), workspace: None, ..bound.call(&case) };
-    let stream = kiln.stream();
-    built(kiln, &descriptor).forward(&stream, &call).expect("it runs");
-    stream.synchronize().expect("it ran");
-    bound.check(&case, &reserve, "training");
-    case.check(&bound.output(), TOLERANCE, "training");
-}
-
-#[test]
 fn bad_calls_are_refused_with_the_reason() {
     let (case, kiln) = (cases().swap_remove(0), harness::kiln());
     let descriptor = case.descriptor(DType::F64);
@@ -267,11 +249,6 @@ fn bad_calls_are_refused_with_the_reason() {
     bad(AttentionForward { workspace: None, ..good }, &rule);
     let rule = format!("the workspace has 16 bytes, the layer needs {needed}");
     bad(AttentionForward { workspace: Some(&small), ..good }, &rule);
-    let rule = "the reserve space has 16 bytes, the layer needs";
-    let call = AttentionForward { reserve: Some(&small), ..good };
-    let error = layer.forward(&stream, &call).expect_err("it is too small").to_string();
-    assert!(error.starts_with(&format!("attention forward: {rule}")), "{error}");
-    let mut bad = |call, rule: &str| refused(&mut layer, call, rule);
     let rule = format!("`weights` has 16 bytes, the layer needs {}", buffers.weight_bytes);
     bad(AttentionForward { weights: &small, ..good }, &rule);
     // 2 beams of 2 candidates, 3 steps, 4 elements.
@@ -285,31 +262,6 @@ fn bad_calls_are_refused_with_the_reason() {
     bad(AttentionForward { seq_lengths_qo: &few, ..good }, rule);
     let rule = "`key_lengths` has 4 bytes, the layer needs 8";
     bad(AttentionForward { seq_lengths_kv: &few, ..good }, rule);
-}
-
-#[test]
-fn dropout_in_training_is_not_supported() {
-    let (case, kiln) = (cases().swap_remove(0), harness::kiln());
-    let settings = *case.descriptor(DType::F64).get();
-    let cases = [
-        (AttentionSettings { attn_dropout: Real::new(0.1), ..settings }, "0.1 of weights"),
-        (AttentionSettings { post_dropout: Real::new(0.5), ..settings }, "0.5 of outputs"),
-    ];
-    for (settings, what) in cases {
-        let descriptor = AttentionDescriptor::set(settings).expect("valid");
-        let bound = Bound::new(kiln, &case, &descriptor);
-        let bytes = descriptor.buffers(true).expect("they are small").reserve_bytes;
-        let reserve = kiln.device().alloc(bytes).expect("there is memory");
-        let call = AttentionForward { reserve: Some(&reserve), ..bound.call(&case) };
-        let mut layer = built(kiln, &descriptor);
-        let error = layer.forward(&kiln.stream(), &call).expect_err("it is refused");
-        let text = format!("attention forward: dropout {what} in training");
-        assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotSupported, text));
-        // Inference drops nothing.
-        layer.forward(&kiln.stream(), &bound.call(&case)).expect("it runs");
-        kiln.stream().synchronize().expect("it ran");
-        case.check(&bound.output(), TOLERANCE, "inference");
-    }
 }
 
 #[test]

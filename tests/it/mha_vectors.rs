@@ -31,8 +31,8 @@ pub struct Case {
     pub scaler: f64,
     pub low: Vec<i32>,
     pub high: Vec<i32>,
-    q_lengths: Vec<i32>,
-    kv_lengths: Vec<i32>,
+    pub q_lengths: Vec<i32>,
+    pub kv_lengths: Vec<i32>,
     pub residuals: bool,
     pub step: i32,
     pub weights: BTreeMap<String, Slice>,
@@ -51,8 +51,8 @@ pub struct Slice {
 pub type Described = [SequenceDataDescriptor; 4];
 
 /// Steps of queries and of keys, and beams, in all cases.
-const QUERIES: i32 = 3;
-const KEYS: i32 = 4;
+pub const QUERIES: i32 = 3;
+pub const KEYS: i32 = 4;
 const BATCH: i32 = 2;
 
 impl Case {
@@ -151,6 +151,7 @@ impl Case {
                 AttentionRole::Values => noise(74),
                 AttentionRole::Weights => noise(111),
                 AttentionRole::Residuals => noise(148),
+                AttentionRole::OutputGradient => noise(185),
                 AttentionRole::QueryLengths => integers(&self.q_lengths),
                 AttentionRole::KeyLengths => integers(&self.kv_lengths),
                 AttentionRole::Steps => of_steps(&(0..QUERIES).collect::<Vec<i32>>()),

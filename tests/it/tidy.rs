@@ -14,6 +14,7 @@ const ORDER: &[&str] = &[
     "target",
     "kernel",
     "expr",
+    "dropout",
     "graph",
     "frontend",
     "rnn",

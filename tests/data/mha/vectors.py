@@ -95,4 +95,5 @@ def main():
     print(f"{len(made)} cases")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,16 @@ use crate::graph::{Op, Operation, OperationGraph};
 use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
+/// `cudnnWgradMode_t`: what becomes of the weight gradients that are in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WeightGradientMode {
+    /// Those of the pass are added to them.
+    #[default]
+    Add,
+    /// They are overwritten, which recurrent networks do not support.
+    Set,
+}
+
 /// Alignment of results within the workspace, in bytes.
 pub(super) const SCRATCH_ALIGNMENT: u64 = 256;
 

@@ -1,0 +1,74 @@
+//! Dropout of training layers: the probability, and the random numbers that decide.
+
+use crate::error::{Error, Result};
+use crate::expr::Real;
+
+/// A dropout (`mcdnnDropoutDescriptor_t`, as cuDNN's `cudnnSetDropoutDescriptor` sets it): in
+/// training, an element is 0 with a probability, and otherwise multiplied by what keeps the
+/// expected value. Inference drops nothing.
+///
+/// Which elements are dropped is not stored: element `e`, in an order of the layer's own that does
+/// not depend on memory layouts, is decided by word `e % 4` of subsequence `e / 4` of Philox4x32-10
+/// with the descriptor's seed as key and a *position* as offset (see [`Rng`](crate::graph::Rng)).
+/// The state of a layer's dropouts is in device memory ([`DropoutStates`]): the seeds, and for each
+/// the position of the next forward pass in training, which takes the position, leaves it in the
+/// reserve space, from which the backward passes draw the same numbers again, and moves the state
+/// on. A layer with `n` dropouts moves on by `n`, the first having started at 0, the next at 1:
+/// those with the same seed do not share numbers either. Layers whose masks are to differ need
+/// seeds that do.
+///
+/// [`DropoutStates`]: crate::layers::DropoutStates
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DropoutDescriptor {
+    probability: Real,
+    seed: i64,
+}
+
+impl DropoutDescriptor {
+    /// Drops nothing.
+    pub const NONE: DropoutDescriptor = DropoutDescriptor { probability: Real::new(0.0), seed: 0 };
+
+    /// Validates the arguments: the probability of dropping an element, and the seed.
+    ///
+    /// # Errors
+    /// `BadParam` for a probability outside [0, 1).
+    pub fn set(probability: Real, seed: i64) -> Result<DropoutDescriptor> {
+        match (0.0..1.0).contains(&probability.get()) {
+            true => Ok(DropoutDescriptor { probability, seed }),
+            false => Err(Error::bad_param(format!(
+                "dropout descriptor: probability {probability}, expected 0 to less than 1"
+            ))),
+        }
+    }
+
+    /// Probability of dropping an element.
+    pub fn probability(&self) -> Real {
+        self.probability
+    }
+
+    /// Key of the random numbers.
+    pub fn seed(&self) -> i64 {
+        self.seed
+    }
+
+    /// Whether nothing is dropped.
+    pub fn is_none(&self) -> bool {
+        self.probability == Real::new(0.0)
+    }
+
+    /// Probability of keeping an element.
+    pub fn kept(&self) -> f64 {
+        1.0 - self.probability.get()
+    }
+
+    /// Factor of the elements that are kept.
+    pub fn scale(&self) -> f64 {
+        1.0 / self.kept()
+    }
+}
+
+impl Default for DropoutDescriptor {
+    fn default() -> DropoutDescriptor {
+        DropoutDescriptor::NONE
+    }
+}
