@@ -11,14 +11,14 @@ use crate::attention::{AttentionCall, sdpa_from_json};
 use crate::error::{Error, Result};
 use crate::frontend::FrontEnd;
 use crate::graph::OperationGraph;
-use crate::rnn::Network;
+use crate::rnn;
 
 type Reader = fn(&str) -> Result<Arc<dyn FrontEnd>>;
 
 /// Readers of whole documents by the documents' only key.
 const READERS: [(&str, Reader); 4] = [
     ("graph", |text| Ok(Arc::new(OperationGraph::from_json(text)?))),
-    ("rnn", |text| Ok(Arc::new(Network::from_json(text)?))),
+    ("rnn", rnn::problem_from_json),
     ("sdpa", |text| Ok(Arc::new(sdpa_from_json(text)?))),
     ("mha", |text| Ok(Arc::new(AttentionCall::from_json(text)?))),
 ];

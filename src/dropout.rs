@@ -1,5 +1,7 @@
 //! Dropout of training layers: the probability, and the random numbers that decide.
 
+use serde::Deserialize;
+
 use crate::error::{Error, Result};
 use crate::expr::Real;
 
@@ -70,5 +72,32 @@ impl DropoutDescriptor {
 impl Default for DropoutDescriptor {
     fn default() -> DropoutDescriptor {
         DropoutDescriptor::NONE
+    }
+}
+
+/// Values of tensors are f64 on the host, which has all integers up to here.
+const SEED_MAX: u64 = 1 << 53;
+
+/// A dropout in a problem file: `{ "probability": 0.1, "seed": 1 }`.
+#[derive(Deserialize, Clone, Copy)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DropoutJson {
+    probability: f64,
+    #[serde(default)]
+    seed: i64,
+}
+
+impl DropoutJson {
+    /// The dropout, if there is one, of what `of` names in messages.
+    pub(crate) fn descriptor(json: Option<DropoutJson>, of: &str) -> Result<DropoutDescriptor> {
+        let Some(DropoutJson { probability, seed }) = json else {
+            return Ok(DropoutDescriptor::NONE);
+        };
+        if seed.unsigned_abs() > SEED_MAX {
+            let text = format!("{of}: seed {seed}, expected at most 2^53 in magnitude");
+            return Err(Error::bad_param(text));
+        }
+        let set = DropoutDescriptor::set(Real::new(probability), seed);
+        set.map_err(|error| error.context(of))
     }
 }

@@ -8,7 +8,7 @@ use crate::attention::descriptor::{
     AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap,
 };
 use crate::attention::extent::AttentionExtent;
-use crate::dropout::DropoutDescriptor;
+use crate::dropout::DropoutJson;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;
@@ -54,14 +54,6 @@ struct MhaJson {
     post_dropout: Option<DropoutJson>,
 }
 
-#[derive(Deserialize, Clone, Copy)]
-#[serde(deny_unknown_fields)]
-struct DropoutJson {
-    probability: f64,
-    #[serde(default)]
-    seed: i64,
-}
-
 #[derive(Deserialize, Clone, Copy, Default)]
 #[serde(rename_all = "lowercase")]
 enum MathJson {
@@ -86,9 +78,6 @@ enum AxisJson {
     Time,
 }
 
-/// Values of tensors are f64 on the host, which has all integers up to here.
-const SEED_MAX: u64 = 1 << 53;
-
 fn one() -> i32 {
     1
 }
@@ -112,20 +101,6 @@ impl AttentionCall {
             (true, None) => AttentionCall::with_gradients(&descriptor, extent),
             (false, step) => AttentionCall::new(&descriptor, extent, step.unwrap_or(-1)),
         }
-    }
-}
-
-impl DropoutJson {
-    fn descriptor(of: Option<DropoutJson>) -> Result<DropoutDescriptor> {
-        let Some(DropoutJson { probability, seed }) = of else {
-            return Ok(DropoutDescriptor::NONE);
-        };
-        if seed.unsigned_abs() > SEED_MAX {
-            let text = format!("mha: seed {seed}, expected at most 2^53 in magnitude");
-            return Err(Error::bad_param(text));
-        }
-        let set = DropoutDescriptor::set(Real::new(probability), seed);
-        set.map_err(|error| error.context("mha"))
     }
 }
 
@@ -162,8 +137,8 @@ impl MhaJson {
             v_proj_size: self.v_proj_size.unwrap_or(equal.v_proj_size),
             o_proj_size: self.o_proj_size.unwrap_or(equal.o_proj_size),
             kv_max_seq_length: self.keys,
-            attn_dropout: DropoutJson::descriptor(self.attn_dropout)?,
-            post_dropout: DropoutJson::descriptor(self.post_dropout)?,
+            attn_dropout: DropoutJson::descriptor(self.attn_dropout, "mha")?,
+            post_dropout: DropoutJson::descriptor(self.post_dropout, "mha")?,
             max_beam_size: self.beams,
             ..equal
         })

@@ -1,8 +1,13 @@
 //! The state of a layer's dropouts in device memory.
 
-use crate::device::{Buffer, Device};
+use crate::device::{Buffer, Device, Stream};
 use crate::dropout::DropoutDescriptor;
+use crate::dtype::DType;
 use crate::error::Result;
+use crate::expr::{Math, Mode, Pointwise};
+use crate::graph::OperationGraph;
+use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
+use crate::tensor::TensorDesc;
 
 /// Seeds and positions of a layer's dropouts (see [`DropoutDescriptor`]), which each forward pass
 /// in training reads and moves on, on its stream.
@@ -60,5 +65,78 @@ impl DropoutStates {
         }
         let bytes: Vec<u8> = positions.iter().flat_map(|at| at.to_ne_bytes()).collect();
         self.memory.write((self.count * SEED_BYTES) as u64, &bytes)
+    }
+}
+
+/// What a forward pass in training does with the state: it keeps a copy in the reserve space, and
+/// moves the positions on.
+#[derive(Clone)]
+pub(super) struct Draw {
+    count: usize,
+    keep: (ExecutionPlan, VariantPack),
+    advance: (ExecutionPlan, VariantPack),
+}
+
+/// Uids of what a graph of the states reads and writes.
+const READ: i64 = 1;
+const WRITTEN: i64 = 2;
+
+impl Draw {
+    /// Of so many dropouts, at least one.
+    pub(super) fn new(kiln: &Kiln, count: usize) -> Result<Draw> {
+        let integers = |mode| Pointwise::new(mode).math(Math::I32);
+        let planned = |elements: usize, count: usize| -> Result<(ExecutionPlan, VariantPack)> {
+            let of = |uid: i64, name: &str| {
+                // Positions lie behind seeds.
+                let alignment = POSITION_BYTES;
+                let tensor = TensorDesc::packed(uid, name, &[elements as i64], DType::I32);
+                TensorDesc { alignment, ..tensor }
+            };
+            let mut graph = OperationGraph::builder();
+            let read = graph.tensor(of(READ, "read"));
+            let written = graph.tensor(of(WRITTEN, "written"));
+            match count {
+                0 => graph.pointwise_into(integers(Mode::Identity), &[read], written),
+                count => {
+                    let one = graph.pointwise(integers(Mode::CmpEq), &[read, read])?;
+                    let add = integers(Mode::Add).alphas(1.0, count as f64);
+                    graph.pointwise_into(add, &[read, one], written);
+                }
+            }
+            let plan = kiln.plan(&graph.build()?)?;
+            let mut pack = VariantPack::new();
+            let bytes = (elements * POSITION_BYTES) as u64;
+            for uid in plan.tensors() {
+                pack.place(uid, DeviceMemory { address: 0, bytes });
+            }
+            Ok((plan, pack))
+        };
+        let all = DropoutStates::bytes_of(count) / POSITION_BYTES;
+        Ok(Draw { count, keep: planned(all, 0)?, advance: planned(count, count)? })
+    }
+
+    /// Copies the state to `kept`, an address and its device's identity, and moves it on.
+    pub(super) fn execute(
+        &mut self,
+        stream: &Stream,
+        states: &DropoutStates,
+        kept: (u64, usize),
+    ) -> Result<()> {
+        let own = (states.memory.address(), states.memory.owner());
+        let first = (self.count * SEED_BYTES) as u64;
+        let behind = |(address, owner): (u64, usize)| (address + first, owner);
+        let keep = (&mut self.keep, own, kept);
+        // From what was kept: nothing is read where it is written.
+        let advance = (&mut self.advance, behind(kept), behind(own));
+        for ((plan, pack), from, to) in [keep, advance] {
+            for (uid, slot) in &mut pack.entries {
+                let (own_address, own_owner) = if *uid == READ { from } else { to };
+                if let Slot::Memory { address, owner, .. } = slot {
+                    (*address, *owner) = (own_address, own_owner);
+                }
+            }
+            plan.execute(stream, pack)?;
+        }
+        Ok(())
     }
 }

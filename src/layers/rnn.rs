@@ -6,9 +6,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::{Buffer, Stream};
+use crate::dtype::DType;
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
+use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
 use crate::layers::weight_sum::{SCRATCH_ALIGNMENT, Sum};
@@ -56,6 +58,8 @@ pub struct PersistentRnn {
     stand_ins: Arc<StandIns>,
     /// What the reserve spaces of this network hold, by address.
     pub(super) reserves: Reserves<Vectors>,
+    /// Of dropouts between layers, if there are any.
+    dropouts: Option<(Arc<DropoutStates>, Draw)>,
 }
 
 /// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
@@ -169,6 +173,14 @@ impl Kiln {
             zeros: self.device().upload(&vec![0; h_bytes.max(others_bytes) as usize])?,
             unread: [self.device().alloc(h_bytes)?, self.device().alloc(others_bytes)?],
         };
+        let dropouts = match rnn.dropouts() {
+            0 => None,
+            count => {
+                let all = vec![rnn.dropout; count as usize];
+                let states = DropoutStates::new(self.device(), &all)?;
+                Some((Arc::new(states), Draw::new(self, count as usize)?))
+            }
+        };
         let mut built = PersistentRnn {
             kiln: self.clone(),
             rnn: rnn.clone(),
@@ -178,6 +190,7 @@ impl Kiln {
             settings: HashMap::new(),
             stand_ins: Arc::new(stand_ins),
             reserves: Reserves::default(),
+            dropouts,
         };
         built.find(Pass::Forward, mini_batch, with)?;
         Ok(built)
@@ -193,6 +206,11 @@ impl PersistentRnn {
     /// The batch size.
     pub fn mini_batch(&self) -> i64 {
         self.batch
+    }
+
+    /// The state of the dropouts between layers, if there are any: clones share it.
+    pub fn dropout_states(&self) -> Option<&DropoutStates> {
+        self.dropouts.as_ref().map(|(states, _)| &**states)
     }
 
     /// Launches a forward pass over `steps` time steps on a stream. The first call for a number of
@@ -366,6 +384,20 @@ impl PersistentRnn {
         states.fold(*pack, |pack, (role, own)| pack.with(role, own))
     }
 
+    /// Completes a pack with the seeds and positions of dropouts in the reserve space.
+    fn with_dropouts(&self, mut pack: RnnSlots) -> RnnSlots {
+        if let (Some(_), Some(Slot::Memory { address, owner, .. })) =
+            (&self.dropouts, pack.slot(Role::Reserve))
+        {
+            let count = self.rnn.dropouts() as u64;
+            let [seeds, positions] = [DType::I64, DType::I32].map(|of| count * of.bytes() as u64);
+            let memory = |address, bytes| Slot::Memory { address, bytes, owner };
+            pack.set(Role::DropoutSeeds, memory(address, seeds));
+            pack.set(Role::DropoutPositions, memory(address + seeds, positions));
+        }
+        pack
+    }
+
     pub(super) fn launch(
         &mut self,
         pass: Pass,
@@ -391,9 +423,14 @@ impl PersistentRnn {
         (rows, with): (i64, Optional),
         pack: &RnnPack,
     ) -> Result<()> {
-        let pack = &self.with_states(pass, &pack.slots);
+        let pack = &self.with_dropouts(self.with_states(pass, &pack.slots));
+        self.find(pass, rows, with)?.check(pass, pack)?;
+        if let (Pass::Forward, Some((states, draw)), Some(Slot::Memory { address, owner, .. })) =
+            (pass, &mut self.dropouts, pack.slot(Role::Reserve))
+        {
+            draw.execute(stream, states, (address, owner))?;
+        }
         let built = self.find(pass, rows, with)?;
-        built.check(pass, pack)?;
         let needed = built.workspace_bytes();
         let scratch = match (built.sums.is_empty(), pack.workspace) {
             (true, _) => None,

@@ -3,7 +3,6 @@
 
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
-use crate::expr::Real;
 use crate::graph::RowLayout;
 use crate::layers::rnn::{Pass, PersistentRnn, TempSpace};
 use crate::layers::rnn_pack::RnnPack;
@@ -105,7 +104,7 @@ impl PersistentRnn {
     /// # Errors
     /// As [`RnnDescriptor::network`]; `BadParam` if the descriptors are of another network or batch
     /// size than the one that was built, if states have other dimensions, or if a buffer is too
-    /// small; `NotSupported` for dropout in training.
+    /// small.
     pub fn rnn_forward(&mut self, stream: &Stream, call: &RnnForward<'_>) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
         self.expect(Pass::Forward, call.descriptor, (call.x_desc, call.y_desc))?;
@@ -124,11 +123,6 @@ impl PersistentRnn {
             }
         }
         let training = call.mode == ForwardMode::Training;
-        let dropout = call.descriptor.get().dropout;
-        if training && rnn.layers > 1 && dropout != Real::new(0.0) {
-            let text = format!("rnn forward: dropout {dropout} between layers in training");
-            return Err(Error::not_supported(text));
-        }
         if training && call.reserve.is_none() {
             return bad("training needs a reserve space, there is none".to_owned());
         }

@@ -16,6 +16,10 @@ impl RnnSlots {
         self.slots[role as usize]
     }
 
+    pub(super) fn set(&mut self, role: Role, slot: Slot) {
+        self.slots[role as usize] = Some(slot);
+    }
+
     /// Adds or replaces a tensor at the start of a buffer, which the caller keeps alive.
     pub(super) fn with(mut self, role: Role, buffer: &Buffer) -> RnnSlots {
         self.slots[role as usize] = Some(Slot::of(buffer));

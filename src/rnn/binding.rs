@@ -7,6 +7,7 @@ use crate::rnn::lower::{Extent, Network};
 use crate::rnn::parameters::HostTensor;
 use crate::rnn::random;
 use crate::rnn::role::Role;
+use crate::rnn::training::Training;
 use crate::rnn::weights::WeightKind;
 use crate::tensor::TensorDesc;
 
@@ -18,19 +19,142 @@ impl FrontEnd for Network {
     /// Torch's names and dimensions: one tensor per parameter, and the states of all layers in one
     /// tensor. Uids are indices.
     fn named_inputs(&self) -> Vec<TensorDesc> {
+        self.named(self.roles().filter(|role| !role.is_output()))
+    }
+
+    fn named_outputs(&self) -> Vec<TensorDesc> {
+        self.named(self.roles().filter(|role| role.is_output()))
+    }
+
+    fn random_values(&self, seed: u64) -> Result<Values> {
+        random::random_values(self, &self.named_inputs(), seed)
+    }
+
+    /// Values of the graph's inputs, by uid.
+    fn initial_values(&self, named: Values) -> Result<Values> {
+        initial_values(&[self], &self.named_inputs(), &named)
+    }
+
+    fn named_values(&self, state: &Values) -> Values {
+        named_values(&[self], &self.named_outputs(), state)
+    }
+}
+
+impl Training {
+    fn networks(&self) -> Vec<&Network> {
+        [&self.forward, &self.data].into_iter().chain(&self.weights).collect()
+    }
+
+    /// Named tensors of these roles, of which the reserve space is the passes' own.
+    fn named(&self, is_output: bool) -> Vec<TensorDesc> {
+        let networks = self.networks();
+        let used = |role: &Role| networks.iter().any(|of| of.roles().any(|own| own == *role));
+        let own = |role: &Role| role.is_output() == is_output && *role != Role::Reserve;
+        self.forward.named(Role::ALL.into_iter().filter(used).filter(own))
+    }
+}
+
+/// The passes one after the other: torch's names for the inputs, gradients of outputs and inputs
+/// behind `d_`. Uids of named tensors are indices.
+impl FrontEnd for Training {
+    fn graphs(&self) -> Vec<&OperationGraph> {
+        self.networks().into_iter().map(|network| &network.graph).collect()
+    }
+
+    fn named_inputs(&self) -> Vec<TensorDesc> {
+        self.named(false)
+    }
+
+    fn named_outputs(&self) -> Vec<TensorDesc> {
+        self.named(true)
+    }
+
+    fn random_values(&self, seed: u64) -> Result<Values> {
+        random::random_values(&self.forward, &self.named_inputs(), seed)
+    }
+
+    fn initial_values(&self, named: Values) -> Result<Values> {
+        initial_values(&self.networks(), &self.named_inputs(), &named)
+    }
+
+    fn named_values(&self, state: &Values) -> Values {
+        named_values(&self.networks(), &self.named_outputs(), state)
+    }
+}
+
+/// Values of the inputs of networks that share uids, from named ones.
+fn initial_values(networks: &[&Network], inputs: &[TensorDesc], named: &Values) -> Result<Values> {
+    let given = |name: &str| {
+        let tensor = inputs.iter().find(|tensor| tensor.name == name)?;
+        Some(HostTensor::new(&tensor.dims, named.get(&tensor.uid)?.clone()))
+    };
+    let weights = networks[0].rnn.from_torch(given)?;
+    let mut values = Values::new();
+    for network in networks {
+        values.extend(network.values_with(&weights, |role| given(role.name()))?);
+    }
+    Ok(values)
+}
+
+/// Named values of the outputs of networks that share uids.
+fn named_values(networks: &[&Network], outputs: &[TensorDesc], state: &Values) -> Values {
+    let first = networks[0];
+    let whole = |role: Role| {
+        let (_, dims) = first.tensor(role);
+        let mut values = vec![0.0; dims.iter().product::<i64>() as usize];
+        for network in networks {
+            for place in network.places.iter().filter(|place| place.role == role) {
+                let tensor = network.graph.tensor(place.uid).expect("places are of the graph");
+                let offsets = tensor.offsets().map(|at| place.offset as usize + at);
+                offsets.zip(&state[&place.uid]).for_each(|(at, value)| values[at] = *value);
+            }
+        }
+        values
+    };
+    let mut named = Values::new();
+    let mut weights = None;
+    for tensor in outputs {
+        let role = Role::ALL.into_iter().find(|role| role.name() == tensor.name);
+        let values = match role {
+            Some(role) => whole(role),
+            None => {
+                let all = weights.get_or_insert_with(|| whole(Role::WeightGradients));
+                let mut blocks = first.weights();
+                let block = blocks.find_map(|(pseudo_layer, kind)| {
+                    let name = first.rnn.torch_name(pseudo_layer, kind);
+                    let block = first.space.block(pseudo_layer, kind);
+                    block.filter(|_| tensor.name.strip_prefix("d_") == Some(name.as_str()))
+                });
+                let block = block.expect("outputs are roles or gradients of weights");
+                let count = (block.rows * block.columns) as usize;
+                all[block.offset as usize..][..count].to_vec()
+            }
+        };
+        named.insert(tensor.uid, values);
+    }
+    named
+}
+
+impl Network {
+    /// Tensors of these roles by torch's names; uids are indices.
+    fn named(&self, roles: impl Iterator<Item = Role>) -> Vec<TensorDesc> {
         let mut named = Vec::new();
         let mut add = |name: &str, dtype, dims: &[i64]| {
             named.push(TensorDesc::packed(named.len() as i64, name, dims, dtype));
         };
-        for role in self.roles().filter(|role| !role.is_output()) {
+        for role in roles {
             let (dtype, dims) = self.tensor(role);
-            if role != Role::Weights {
-                add(role.name(), dtype, &dims);
-                continue;
-            }
+            let prefix = match role {
+                Role::Weights => "",
+                Role::WeightGradients => "d_",
+                _ => {
+                    add(role.name(), dtype, &dims);
+                    continue;
+                }
+            };
             for (pseudo_layer, kind) in self.weights() {
                 let block = self.space.block(pseudo_layer, kind).expect("it is one of the blocks");
-                let name = self.rnn.torch_name(pseudo_layer, kind);
+                let name = format!("{prefix}{}", self.rnn.torch_name(pseudo_layer, kind));
                 match kind {
                     WeightKind::InputBias | WeightKind::RecurrentBias => {
                         add(&name, dtype, &[block.rows]);
@@ -42,44 +166,6 @@ impl FrontEnd for Network {
         named
     }
 
-    fn named_outputs(&self) -> Vec<TensorDesc> {
-        let outputs = (0..).zip(self.roles().filter(|role| role.is_output()));
-        let named = outputs.map(|(uid, role)| {
-            let (dtype, dims) = self.tensor(role);
-            TensorDesc::packed(uid, role.name(), &dims, dtype)
-        });
-        named.collect()
-    }
-
-    fn random_values(&self, seed: u64) -> Result<Values> {
-        random::random_values(self, seed)
-    }
-
-    /// Values of the graph's inputs, by uid.
-    fn initial_values(&self, named: Values) -> Result<Values> {
-        let inputs = self.named_inputs();
-        let given = |name: &str| {
-            let tensor = inputs.iter().find(|tensor| tensor.name == name)?;
-            Some(HostTensor::new(&tensor.dims, named.get(&tensor.uid)?.clone()))
-        };
-        self.values_with(&self.rnn.from_torch(given)?, |role| given(role.name()))
-    }
-
-    fn named_values(&self, state: &Values) -> Values {
-        let whole = |tensor: &TensorDesc| {
-            let mut values = vec![0.0; tensor.elements().unwrap_or(0) as usize];
-            for place in self.places.iter().filter(|place| place.role.name() == tensor.name) {
-                let part = &state[&place.uid];
-                let first = place.offset as usize;
-                values[first..first + part.len()].copy_from_slice(part);
-            }
-            (tensor.uid, values)
-        };
-        self.named_outputs().iter().map(whole).collect()
-    }
-}
-
-impl Network {
     /// All blocks of the weight space.
     fn weights(&self) -> impl Iterator<Item = (usize, WeightKind)> + '_ {
         let all = (0..self.space.pseudo_layers())

@@ -3,6 +3,7 @@
 //! The document's limits are enforced here because programs written for mcDNN rely on them. The
 //! [`Rnn`] built from a descriptor does not have the limits that Kiln does not need.
 
+use crate::dropout::DropoutDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{NanPropagation, Real};
@@ -77,8 +78,8 @@ pub struct RnnSettings {
     pub proj_size: i32,
     /// Number of layers.
     pub num_layers: i32,
-    /// Dropout probability between layers in training; ignored in inference.
-    pub dropout: Real,
+    /// Dropout between layers in training; ignored in inference.
+    pub dropout: DropoutDescriptor,
     /// Whether padding is allowed.
     pub aux_flags: PaddedIo,
 }
@@ -94,7 +95,7 @@ impl RnnDescriptor {
     /// Validates the arguments (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped.
     ///
     /// # Errors
-    /// `BadParam` for a size below 1, a dropout outside [0, 1), or a skipped input whose size is
+    /// `BadParam` for a size below 1, or a skipped input whose size is
     /// not the hidden size; `NotSupported` for a cell or type that the document does not list, a
     /// precision or math type incompatible with the data type, a projection that is larger than the
     /// hidden size, of a cell other than LSTM or with a persistent algorithm, f64 with the static
@@ -194,6 +195,7 @@ impl RnnDescriptor {
             dtype: settings.data_type,
             tf32: settings.data_type == DType::F32
                 && settings.math_type == MathType::TensorOpAllowConversion,
+            dropout: settings.dropout,
             ..Rnn::new(settings.cell_mode, input, hidden)
         };
         match self.clip {
@@ -227,7 +229,7 @@ impl RnnSettings {
             hidden_size,
             proj_size: hidden_size,
             num_layers: 1,
-            dropout: Real::new(0.0),
+            dropout: DropoutDescriptor::NONE,
             aux_flags: PaddedIo::Enabled,
         }
     }
@@ -245,9 +247,6 @@ impl RnnSettings {
         let (input, hidden) = (self.input_size, self.hidden_size);
         if self.input_mode == InputMode::Skip && input != hidden {
             return bad(format!("skip input: the input size is {input}, the hidden size {hidden}"));
-        }
-        if !(0.0..1.0).contains(&self.dropout.get()) {
-            return bad(format!("dropout {}, expected 0 to less than 1", self.dropout));
         }
         if self.proj_size > hidden {
             let size = self.proj_size;

@@ -1,11 +1,15 @@
 //! JSON form of networks: problem documents whose only key is `rnn`.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::dropout::DropoutJson;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{NanPropagation, Real};
+use crate::frontend::FrontEnd;
 use crate::graph::{Cell, Direction, JsonReal, MatmulMath, RowLayout};
 use crate::rnn::cells::{CellClip, CellKind, CellOptions, ClipPoint};
 use crate::rnn::lower::{Extent, Network};
@@ -36,6 +40,7 @@ struct RnnJson {
     math: Option<String>,
     layout: Option<String>,
     fill: Option<JsonReal>,
+    dropout: Option<DropoutJson>,
     #[serde(default)]
     peephole: bool,
     #[serde(default)]
@@ -47,6 +52,8 @@ struct RnnJson {
     rows: Option<i64>,
     #[serde(default)]
     tensors: Vec<String>,
+    #[serde(default)]
+    backward: bool,
 }
 
 #[derive(Deserialize)]
@@ -75,28 +82,53 @@ fn choice<T: Copy>(
     })
 }
 
+/// Reads a problem document whose only key is `rnn`: a [`Network`], or with `backward` a
+/// [`Training`].
+///
+/// # Errors
+/// As [`Network::from_json`] and [`Rnn::training`].
+pub(crate) fn problem_from_json(text: &str) -> Result<Arc<dyn FrontEnd>> {
+    let (rnn, extent, with, backward) = parts(text)?;
+    Ok(match backward {
+        true => Arc::new(rnn.training(extent, Optional { reserve: true, ..with })?),
+        false => Arc::new(rnn.network(extent, with)?),
+    })
+}
+
 impl Network {
     /// Reads a problem document whose only key is `rnn`.
     ///
     /// # Errors
-    /// `BadParam` with line and column for malformed JSON, with the key for an unknown value, and
-    /// as [`Rnn::network`].
+    /// `BadParam` with line and column for malformed JSON, with the key for an unknown value, for
+    /// gradients, which are several graphs, and as [`Rnn::network`].
     pub fn from_json(text: &str) -> Result<Network> {
-        let problem: ProblemJson = serde_json::from_str(text)
-            .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
-        let json = problem.rnn;
-        let (extent, with) = (json.extent()?, json.optional()?);
-        let rnn = json.network()?;
-        rnn.validate()?;
-        let one_state = rnn.build_cell().states.len() == 1;
-        let others = [Role::StatesInitial, Role::StatesFinal, Role::History];
-        if let Some(role) = others.into_iter().find(|role| one_state && with.has(*role)) {
-            let (name, cell) = (role.name(), &rnn.build_cell().name);
-            let text = format!("rnn: tensor `{name}`: cell {cell} has no state but `h`");
-            return Err(Error::bad_param(text));
+        match parts(text)? {
+            (.., true) => Err(Error::bad_param("rnn: `backward` has several graphs, expected one")),
+            (rnn, extent, with, false) => rnn.network(extent, with),
         }
-        rnn.network(extent, with)
     }
+}
+
+/// A document's network, extent and optional tensors, and whether gradients are computed.
+fn parts(text: &str) -> Result<(Rnn, Extent, Optional, bool)> {
+    let problem: ProblemJson = serde_json::from_str(text)
+        .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
+    let json = problem.rnn;
+    let (extent, with) = (json.extent()?, json.optional()?);
+    let rnn = json.network()?;
+    rnn.validate()?;
+    let one_state = rnn.build_cell().states.len() == 1;
+    let others = [Role::StatesInitial, Role::StatesFinal, Role::History];
+    if let Some(role) = others.into_iter().find(|role| one_state && with.has(*role)) {
+        let (name, cell) = (role.name(), &rnn.build_cell().name);
+        let text = format!("rnn: tensor `{name}`: cell {cell} has no state but `h`");
+        return Err(Error::bad_param(text));
+    }
+    if json.backward && with.reserve {
+        let text = "rnn: tensor `reserve` with `backward`, whose passes have their own";
+        return Err(Error::bad_param(text));
+    }
+    Ok((rnn, extent, with, json.backward))
 }
 
 impl RnnJson {
@@ -134,6 +166,7 @@ impl RnnJson {
             tf32: math == MatmulMath::Tf32,
             layout: choice("layout", self.layout.as_deref(), &layouts, RowLayout::name)?,
             fill: self.fill.map_or(Real::new(0.0), |fill| Real::new(fill.0)),
+            dropout: DropoutJson::descriptor(self.dropout, "rnn")?,
         };
         if self.math.is_some() && rnn.math() != math {
             let text = format!("rnn: math {} of data of {dtype}", math.name());

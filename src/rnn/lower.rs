@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::Math;
+use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::{
     Cell, GraphBuilder, Matmul, Op, OperationGraph, Recurrence, RecurrenceSlots, Reduction,
-    ReductionOp, RowLayout, Semantics,
+    ReductionOp, Rng, RowLayout, Semantics, Transpose,
 };
 use crate::rnn::mode::{InputMode, Join, Stacking};
 use crate::rnn::network::Rnn;
@@ -70,7 +70,7 @@ impl Rnn {
         }
     }
 
-    /// The network of inference.
+    /// The network of inference, or with a reserve space that of training, without what that keeps.
     pub(super) fn lowered(&self, extent: Extent, with: Optional) -> Result<Network> {
         let space = WeightSpace::new(self)?;
         let Extent { batch, rows } = extent;
@@ -120,6 +120,9 @@ impl Lowering<'_> {
         let input = [1, rows, rnn.input_size];
         let mut below = self.packed(Role::Input, "input", 0, &input, rnn.dtype);
         for layer in 0..rnn.layers {
+            if layer > 0 && self.with.reserve && rnn.dropouts() > 0 {
+                below = self.dropped(layer - 1, below)?;
+            }
             below = self.layer(layer, below)?;
         }
         if rnn.join == Join::Sum {
@@ -138,6 +141,35 @@ impl Lowering<'_> {
             space: self.space,
             reserve_bytes: 0,
         })
+    }
+
+    /// Drops elements of the result of a layer.
+    fn dropped(&mut self, layer: i64, y: i64) -> Result<i64> {
+        let (rnn, Extent { batch, rows }) = (self.rnn, self.extent);
+        let drawn = [(Role::DropoutSeeds, "seed"), (Role::DropoutPositions, "position")];
+        let drawn = drawn.map(|(role, name)| {
+            let name = format!("dropout_{name}_l{layer}");
+            let dtype = if role == Role::DropoutSeeds { DType::I64 } else { DType::I32 };
+            let tensor = TensorDesc::packed(self.fresh(), name, &[1; 3], dtype);
+            self.place(role, layer, tensor)
+        });
+        let dims = self.graph.descriptor(y).expect("the layer's result is known").dims.clone();
+        let keep = Rng::bernoulli(rnn.dropout.kept()).seed(None);
+        let keep = match rnn.layout {
+            RowLayout::BatchMajor => {
+                // Numbered step by step.
+                let of_steps = [dims[0], rows / batch, batch, dims[2]];
+                let keep = self.graph.rng(keep, &drawn, &of_steps)?;
+                let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1, 3] });
+                let keep = self.graph.operation(turned, &[keep])?[0];
+                self.graph.reshape(keep, &dims)?
+            }
+            _ => self.graph.rng(keep, &drawn, &dims)?,
+        };
+        let scaled = Pointwise::new(Mode::Mul).math(Math::of(rnn.dtype));
+        let kept = self.graph.pointwise(scaled.alphas(rnn.dropout.scale(), 1.0), &[y, keep])?;
+        self.graph.name(kept, "", rnn.dtype);
+        Ok(kept)
     }
 
     /// Adds a layer that reads the tensor `below`; returns its result.
@@ -290,7 +322,11 @@ impl Lowering<'_> {
     /// Adds a tensor at an element offset from an address aligned to [`ALIGNMENT`].
     fn place(&mut self, role: Role, offset: i64, tensor: TensorDesc) -> i64 {
         let bytes = offset * tensor.dtype.bytes() as i64;
-        let alignment = 1 << (bytes | ALIGNMENT).trailing_zeros();
+        let alignment = match role {
+            // Positions lie behind seeds.
+            Role::DropoutPositions => tensor.dtype.bytes(),
+            _ => 1 << (bytes | ALIGNMENT).trailing_zeros(),
+        };
         self.places.push(Place { uid: tensor.uid, role, offset });
         self.graph.tensor(TensorDesc { alignment, ..tensor })
     }
@@ -321,6 +357,7 @@ impl Network {
             Role::HInitial | Role::HFinal => vec![pseudo_layers, batch, rnn.state_size()],
             Role::StatesInitial | Role::StatesFinal => vec![pseudo_layers, batch, others],
             Role::Lengths => vec![batch],
+            Role::DropoutSeeds | Role::DropoutPositions => vec![rnn.dropouts()],
             Role::Reset => {
                 let mut dims = vectors(1);
                 dims.pop();
@@ -334,7 +371,8 @@ impl Network {
             _ => vec![self.reserve_bytes as i64],
         };
         let dtype = match role {
-            Role::Lengths => DType::I32,
+            Role::Lengths | Role::DropoutPositions => DType::I32,
+            Role::DropoutSeeds => DType::I64,
             Role::Reset => DType::Bool,
             Role::Reserve => DType::U8,
             _ => rnn.dtype,

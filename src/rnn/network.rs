@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::dropout::DropoutDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Real};
@@ -66,6 +67,10 @@ pub struct Rnn {
     /// Value of outputs and histories beyond a sequence's length; not NaN, and 0 if directions are
     /// summed.
     pub fill: Real,
+    /// Dropout between layers, in training: of the outputs of every layer but the last. An
+    /// element's number does not depend on whether sequences or steps come first in memory; packed
+    /// rows are numbered as they lie.
+    pub dropout: DropoutDescriptor,
 }
 
 impl Rnn {
@@ -105,6 +110,7 @@ impl Rnn {
             tf32: false,
             layout: RowLayout::SequenceMajor,
             fill: Real::new(0.0),
+            dropout: DropoutDescriptor::NONE,
         }
     }
 
@@ -168,6 +174,11 @@ impl Rnn {
         Rnn { fill: Real::new(fill), ..self }
     }
 
+    /// Drops elements between layers, in training.
+    pub fn dropout(self, dropout: DropoutDescriptor) -> Rnn {
+        Rnn { dropout, ..self }
+    }
+
     /// Enables peephole connections (LSTM).
     pub fn peephole(self) -> Rnn {
         self.option(|options| options.peephole = true)
@@ -199,6 +210,11 @@ impl Rnn {
     /// Number of directions of each layer.
     pub fn directions(&self) -> i64 {
         self.direction.count()
+    }
+
+    /// Number of dropouts of a pass in training.
+    pub fn dropouts(&self) -> i64 {
+        if self.dropout.is_none() { 0 } else { self.layers - 1 }
     }
 
     /// Elements of the first state of a direction.

@@ -1,17 +1,17 @@
 //! Random values of a network's inputs.
 
 use crate::error::Result;
-use crate::frontend::{FrontEnd, Values, random_values_of};
+use crate::frontend::{Values, random_values_of};
 use crate::graph::RowLayout;
 use crate::rnn::lower::{Extent, Network};
 use crate::rnn::role::Role;
 use crate::tensor::TensorDesc;
 
-/// Reproducible random values of [`FrontEnd::named_inputs`]: states that neither vanish nor
-/// saturate, lengths in range, a reset at every 16th step on average.
-pub(super) fn random_values(network: &Network, seed: u64) -> Result<Values> {
+/// Reproducible random values of named inputs of a network, or of its training: states that neither
+/// vanish nor saturate, lengths in range, a reset at every 16th step on average.
+pub(super) fn random_values(network: &Network, inputs: &[TensorDesc], seed: u64) -> Result<Values> {
     let plausible = |tensor: &TensorDesc, at, value| value_of(network, tensor, at, value);
-    random_values_of(&network.named_inputs(), seed, plausible)
+    random_values_of(inputs, seed, plausible)
 }
 
 /// Maps a random number in [-2, 2) to an element of a named input.
@@ -22,6 +22,7 @@ fn value_of(network: &Network, tensor: &TensorDesc, at: usize, value: f64) -> f6
             (rows / batch + i64::from((at as i64) < rows % batch)) as f64
         }
         Some(Role::Lengths) => ((value + 2.0) / 4.0 * (rows / batch + 1) as f64).floor(),
+        Some(Role::DropoutSeeds | Role::DropoutPositions) => (value * 1000.0).round(),
         Some(Role::Reset) => f64::from(u8::from(value > 1.75)),
         Some(_) => value / 2.0,
         // The initial weights of `torch.nn.RNN`: uniform in +-1 / sqrt(hidden size).

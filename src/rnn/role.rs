@@ -19,6 +19,10 @@ pub enum Role {
     RowInputs,
     /// Unit inputs of the cell.
     UnitInputs,
+    /// Of training, for each dropout between layers the seed of its random numbers.
+    DropoutSeeds,
+    /// Of training, for each dropout between layers the offset of its random numbers.
+    DropoutPositions,
     /// `dy`: the gradient of `y`.
     OutputGradient,
     /// `dhy`: the gradient of `h` after the last step.
@@ -52,7 +56,7 @@ pub enum Role {
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 22] = [
+    pub const ALL: [Role; 24] = [
         Role::Input,
         Role::Weights,
         Role::HInitial,
@@ -61,6 +65,8 @@ impl Role {
         Role::Reset,
         Role::RowInputs,
         Role::UnitInputs,
+        Role::DropoutSeeds,
+        Role::DropoutPositions,
         Role::OutputGradient,
         Role::HFinalGradient,
         Role::StatesFinalGradient,
@@ -88,6 +94,8 @@ impl Role {
             Role::Reset => "reset",
             Role::RowInputs => "row_inputs",
             Role::UnitInputs => "unit_inputs",
+            Role::DropoutSeeds => "dropout_seeds",
+            Role::DropoutPositions => "dropout_positions",
             Role::Output => "output",
             Role::HFinal => "h_n",
             Role::StatesFinal => "c_n",

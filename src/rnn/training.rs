@@ -15,7 +15,8 @@ use crate::tensor::TensorDesc;
 
 /// The passes of training, for one extent.
 ///
-/// The reserve space begins with what the forward pass keeps, layer by layer as the minimum cut of
+/// The reserve space begins with the seeds and positions of dropouts, `i64` and `i32`, if there are
+/// any. Behind them is what the forward pass keeps, layer by layer as the minimum cut of
 /// its graph says, in the type of the accumulators; behind it is what the backward pass of the data
 /// keeps for that of the weights, the gradients of all gates. All tensors in it are aligned to 256
 /// bytes.
@@ -32,13 +33,16 @@ pub struct Training {
 }
 
 impl Rnn {
+    /// Bytes of a dropout at the beginning of the reserve space: its seed and its position.
+    pub const DROPOUT_BYTES: u64 = 12;
+
     /// The passes of training for an extent and optional tensors of the forward pass, the gradients
     /// of all of which are computed.
     ///
     /// # Errors
     /// As [`Rnn::network`] and [`OperationGraph::vjp`].
     pub fn training(&self, extent: Extent, with: Optional) -> Result<Training> {
-        let base = self.lowered(extent, Optional { reserve: false, ..with })?;
+        let base = self.lowered(extent, Optional { reserve: true, ..with })?;
         let roles: BTreeMap<i64, Place> = base.places.iter().map(|of| (of.uid, *of)).collect();
         let differentiable = |tensor: &&TensorDesc| roles[&tensor.uid].role.gradient().is_some();
         let uids = |of: &mut dyn Iterator<Item = &TensorDesc>| -> Vec<i64> {
@@ -61,7 +65,8 @@ impl Rnn {
         data.extend(early);
         let vjp = Vjp { backward, ..vjp };
         let staged = vjp.staged(&data)?;
-        let mut reserve = 0;
+        let dropouts = self.dropouts() as u64;
+        let mut reserve = (dropouts * Rnn::DROPOUT_BYTES).next_multiple_of(ALIGNMENT as u64);
         let mut reserved = |tensor: &TensorDesc| -> Result<()> {
             let (uid, width) = (tensor.uid, tensor.dtype.bytes() as u64);
             let offset = (reserve / width) as i64;

@@ -89,6 +89,7 @@ mod rnn_builds;
 mod rnn_cells;
 mod rnn_data;
 mod rnn_descriptors;
+mod rnn_dropout;
 mod rnn_equations;
 mod rnn_files;
 mod rnn_forward;

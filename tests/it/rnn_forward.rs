@@ -296,37 +296,6 @@ fn calls_of_another_network_are_refused() {
     described.bound.check("a call with a cell state that the cell has not");
 }
 
-/// Dropout between layers needs random numbers that are handed on: training refuses it, inference
-/// and a single layer have none.
-#[test]
-fn dropout_between_layers_is_refused_in_training() {
-    let kiln = harness::kiln();
-    let with = Optional { lengths: true, reserve: true, ..Optional::default() };
-    for (num_layers, mode, runs) in [
-        (2, ForwardMode::Training, false),
-        (2, ForwardMode::Inference, true),
-        (1, ForwardMode::Training, true),
-    ] {
-        let dropout = Real::new(0.25);
-        let settings = RnnSettings { num_layers, dropout, ..RnnSettings::new(CellKind::Gru, 6, 8) };
-        let described = described(kiln, settings, with);
-        let rnn = &described.bound.network.rnn;
-        let mut built = kiln.build_rnn_dynamic(rnn, 3).expect("supported");
-        let sizes = built.temp_space_sizes(mode, &described.x).expect("supported");
-        let workspace = kiln.device().alloc(sizes.workspace_bytes).expect("there is memory");
-        let call = RnnForward { workspace: Some(&workspace), ..described.call(mode) };
-        match built.rnn_forward(&kiln.stream(), &call) {
-            Ok(()) => assert!(runs),
-            Err(error) => {
-                assert!(!runs, "{error}");
-                assert_eq!(error.kind(), ErrorKind::NotSupported);
-                let text = "rnn forward: dropout 0.25 between layers in training";
-                assert_eq!(error.to_string(), text);
-            }
-        }
-    }
-}
-
 #[test]
 fn packs_that_do_not_fit_are_refused() {
     let kiln = harness::kiln();

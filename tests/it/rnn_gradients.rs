@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use kiln::device::Buffer;
+use kiln::dropout::DropoutDescriptor;
+use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
 use kiln::layers::{PersistentRnn, RnnPack};
 use kiln::rnn::{
@@ -348,6 +350,9 @@ fn drawn(random: &mut Random) -> (Rnn, Optional, Vec<i64>) {
     if rnn.dtype == DType::F32 && random.below(3) == 0 {
         rnn = rnn.tf32();
     }
+    if random.below(2) == 0 {
+        rnn = rnn.dropout(DropoutDescriptor::set(Real::new(0.4), 0).unwrap());
+    }
     let batch = random.pick(&[1, 2, 3, 5]);
     let steps = random.pick(&[0, 1, 2, 5]);
     let mut lengths: Vec<i64> = (0..batch).map(|_| random.below(steps + 1) as i64).collect();
@@ -399,6 +404,8 @@ fn passes_of_random_networks_agree_with_the_reference() {
                             .into_iter()
                             .map(|value| f64::from(value > 0.7))
                             .collect(),
+                        Role::DropoutSeeds => vec![3_000_000_019.0],
+                        Role::DropoutPositions => vec![-5.0],
                         Role::Weights => harness::fill(tensor, seed, 0.5),
                         _ => harness::fill(tensor, seed + place.uid as u64, 1.0),
                     };

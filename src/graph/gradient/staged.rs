@@ -27,8 +27,8 @@ fn is_repeated(operation: &Operation) -> bool {
 }
 
 impl Vjp {
-    /// The backward graph in two: one of the gradients `first`, by uid, with all that they come of,
-    /// and one of the rest. What the first computes and the second reads is kept in memory; casts
+    /// The backward graph in two: one of the gradients `first`, by uid, and of virtual tensors
+    /// among them, with all that they come of, and one of the rest. What the first computes and the second reads is kept in memory; casts
     /// and views are made again.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Vjp {
             if !find(self.backward.tensors(), uid).is_some_and(|tensor| tensor.is_virtual) {
                 continue;
             }
-            if !is_repeated(&operations[at]) {
+            if !is_repeated(&operations[at]) || first.contains(&uid) {
                 kept.insert(uid);
             } else if repeated.insert(at) {
                 open.extend(&operations[at].inputs);
