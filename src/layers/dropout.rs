@@ -2,7 +2,7 @@
 
 use crate::device::{Buffer, Device};
 use crate::dropout::DropoutDescriptor;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Seeds and positions of a layer's dropouts (see [`DropoutDescriptor`]), which each forward pass
 /// in training reads and moves on, on its stream.
@@ -56,7 +56,7 @@ impl DropoutStates {
         if positions.len() != self.count {
             let (given, count) = (positions.len(), self.count);
             let text = format!("dropout states: {given} positions of {count} dropouts");
-            return Err(crate::Error::bad_param(text));
+            return Err(Error::bad_param(text));
         }
         let bytes: Vec<u8> = positions.iter().flat_map(|at| at.to_ne_bytes()).collect();
         self.memory.write((self.count * SEED_BYTES) as u64, &bytes)
