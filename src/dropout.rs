@@ -3,6 +3,9 @@
 use crate::error::{Error, Result};
 use crate::expr::Real;
 
+/// Values of all types are exact as f64, which has all integers up to here.
+const SEED_MAX: u64 = 1 << 53;
+
 /// A dropout (`mcdnnDropoutDescriptor_t`, as cuDNN's `cudnnSetDropoutDescriptor` sets it): in
 /// training, an element is 0 with a probability, and otherwise multiplied by what keeps the
 /// expected value. Inference drops nothing.
@@ -31,13 +34,15 @@ impl DropoutDescriptor {
     /// Validates the arguments: the probability of dropping an element, and the seed.
     ///
     /// # Errors
-    /// `BadParam` for a probability outside [0, 1).
+    /// `BadParam` for a probability outside [0, 1), and a seed beyond 2^53 in magnitude.
     pub fn set(probability: Real, seed: i64) -> Result<DropoutDescriptor> {
-        match (0.0..1.0).contains(&probability.get()) {
+        let bad = |rule: String| Err(Error::bad_param(format!("dropout descriptor: {rule}")));
+        if !(0.0..1.0).contains(&probability.get()) {
+            return bad(format!("probability {probability}, expected 0 to less than 1"));
+        }
+        match seed.unsigned_abs() <= SEED_MAX {
             true => Ok(DropoutDescriptor { probability, seed }),
-            false => Err(Error::bad_param(format!(
-                "dropout descriptor: probability {probability}, expected 0 to less than 1"
-            ))),
+            false => bad(format!("seed {seed}, expected at most 2^53 in magnitude")),
         }
     }
 

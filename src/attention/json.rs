@@ -86,9 +86,6 @@ enum AxisJson {
     Time,
 }
 
-/// Values of tensors are f64 on the host, which has all integers up to here.
-const SEED_MAX: u64 = 1 << 53;
-
 fn one() -> i32 {
     1
 }
@@ -120,10 +117,6 @@ impl DropoutJson {
         let Some(DropoutJson { probability, seed }) = of else {
             return Ok(DropoutDescriptor::NONE);
         };
-        if seed.unsigned_abs() > SEED_MAX {
-            let text = format!("mha: seed {seed}, expected at most 2^53 in magnitude");
-            return Err(Error::bad_param(text));
-        }
         let set = DropoutDescriptor::set(Real::new(probability), seed);
         set.map_err(|error| error.context("mha"))
     }

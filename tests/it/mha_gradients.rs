@@ -271,6 +271,7 @@ impl Bound {
                         .into_iter()
                         .map(f64::from)
                         .collect(),
+                    AttentionRole::DropoutCount => vec![2.0],
                     AttentionRole::DropoutSeeds => self.values(AttentionRole::KeptSeeds),
                     role => self.values(role),
                 };

@@ -148,6 +148,7 @@ fn gradients_are_slopes() {
         let beyond = of.beyond(AttentionRole::Output, &descriptor);
         let forward = |memory: &mut HashMap<AttentionRole, Vec<f64>>| -> f64 {
             memory.insert(AttentionRole::DropoutPositions, vec![0.0, 1.0]);
+            memory.insert(AttentionRole::DropoutCount, vec![2.0]);
             evaluate(&layers[0], memory, -1);
             let outputs = memory[&AttentionRole::Output].iter().enumerate();
             let inside = outputs.filter(|(at, _)| !beyond.contains(at));
