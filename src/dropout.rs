@@ -5,6 +5,9 @@ use serde::Deserialize;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 
+/// Values of all types are exact as f64, which has all integers up to here.
+const SEED_MAX: u64 = 1 << 53;
+
 /// A dropout (`mcdnnDropoutDescriptor_t`, as cuDNN's `cudnnSetDropoutDescriptor` sets it): in
 /// training, an element is 0 with a probability, and otherwise multiplied by what keeps the
 /// expected value. Inference drops nothing.
@@ -33,13 +36,15 @@ impl DropoutDescriptor {
     /// Validates the arguments: the probability of dropping an element, and the seed.
     ///
     /// # Errors
-    /// `BadParam` for a probability outside [0, 1).
+    /// `BadParam` for a probability outside [0, 1), and a seed beyond 2^53 in magnitude.
     pub fn set(probability: Real, seed: i64) -> Result<DropoutDescriptor> {
-        match (0.0..1.0).contains(&probability.get()) {
+        let bad = |rule: String| Err(Error::bad_param(format!("dropout descriptor: {rule}")));
+        if !(0.0..1.0).contains(&probability.get()) {
+            return bad(format!("probability {probability}, expected 0 to less than 1"));
+        }
+        match seed.unsigned_abs() <= SEED_MAX {
             true => Ok(DropoutDescriptor { probability, seed }),
-            false => Err(Error::bad_param(format!(
-                "dropout descriptor: probability {probability}, expected 0 to less than 1"
-            ))),
+            false => bad(format!("seed {seed}, expected at most 2^53 in magnitude")),
         }
     }
 
@@ -75,9 +80,6 @@ impl Default for DropoutDescriptor {
     }
 }
 
-/// Values of tensors are f64 on the host, which has all integers up to here.
-const SEED_MAX: u64 = 1 << 53;
-
 /// A dropout in a problem file: `{ "probability": 0.1, "seed": 1 }`.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(deny_unknown_fields)]
@@ -93,10 +95,6 @@ impl DropoutJson {
         let Some(DropoutJson { probability, seed }) = json else {
             return Ok(DropoutDescriptor::NONE);
         };
-        if seed.unsigned_abs() > SEED_MAX {
-            let text = format!("{of}: seed {seed}, expected at most 2^53 in magnitude");
-            return Err(Error::bad_param(text));
-        }
         let set = DropoutDescriptor::set(Real::new(probability), seed);
         set.map_err(|error| error.context(of))
     }

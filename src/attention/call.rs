@@ -220,6 +220,7 @@ impl FrontEnd for AttentionCall {
             let seeds = seeds.map(|dropout| dropout.seed() as f64);
             memory.insert(AttentionRole::DropoutSeeds as i64, seeds.to_vec());
             memory.insert(AttentionRole::DropoutPositions as i64, vec![0.0, 1.0]);
+            memory.insert(AttentionRole::DropoutCount as i64, vec![seeds.len() as f64]);
         }
         for tensor in self.named_inputs() {
             let (name, wanted) = (&tensor.name, tensor.elements().unwrap_or(i64::MAX));

@@ -127,7 +127,8 @@ impl AttentionDescriptor {
     ///
     /// # Errors
     /// `BadParam` for a size, count or limit below 1, a negative projection, queries and keys of
-    /// different projected sizes, a scale that is negative or not finite, a type that the document does not list, or a precision or math type incompatible with it.
+    /// different projected sizes, a scale that is negative or not finite, a type that the
+    /// document does not list, or a precision or math type incompatible with it.
     pub fn set(settings: AttentionSettings) -> Result<AttentionDescriptor> {
         settings.check_sizes()?;
         settings.check_numbers()?;

@@ -42,10 +42,12 @@ impl Lowering<'_> {
         let mut stage = Stage::default();
         let [from, to] =
             [KeptPositions, DropoutPositions].map(|role| self.of_dropouts(&mut stage, role));
-        let integers = |mode| Pointwise::new(mode).math(Math::I32);
-        let one = stage.graph.pointwise(integers(Mode::CmpEq), &[from, from])?;
-        let add = integers(Mode::Add).alphas(1.0, DROPOUTS as f64);
-        stage.graph.pointwise_into(add, &[from, one], to);
+        let role = AttentionRole::DropoutCount;
+        let count = TensorDesc::packed(0, role.name(), &[1], DType::I32);
+        let count = TensorDesc { by_value: true, ..count };
+        let count = self.place(&mut stage, role, 0, count);
+        let add = Pointwise::new(Mode::Add).math(Math::I32);
+        stage.graph.pointwise_into(add, &[from, count], to);
         stage.finish()
     }
 

@@ -202,7 +202,8 @@ impl Lowering<'_> {
         let none = stage.graph.pointwise(none, &[step])?;
         let select = Pointwise::new(Mode::BinarySelect).math(self.layer.descriptor.math());
         let masked = stage.graph.pointwise(select, &[vectors, none, inside])?;
-        stage.graph.name(masked, "", self.dtype());
+        let name = format!("{}_inside", of.role.name());
+        stage.graph.name(masked, &name, self.dtype());
         Ok(masked)
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 
 /// The dropouts of a layer: of the softmax, and of the outputs.
-pub(super) const DROPOUTS: i64 = 2;
+pub const DROPOUTS: i64 = 2;
 
 /// Alignment of intermediate tensors in bytes.
 const ALIGNMENT: u64 = 256;
@@ -214,6 +214,7 @@ impl AttentionLayer {
             AttentionRole::ValueGradients => {
                 all(kv_sequences, &[extent.keys, i64::from(settings.v_size)])
             }
+            AttentionRole::DropoutCount => i64::from(self.drops()),
             AttentionRole::DropoutSeeds
             | AttentionRole::DropoutPositions
             | AttentionRole::KeptSeeds
@@ -248,6 +249,7 @@ impl AttentionLayer {
             | AttentionRole::KeyBegin
             | AttentionRole::KeyEnd
             | AttentionRole::DropoutPositions
+            | AttentionRole::DropoutCount
             | AttentionRole::KeptPositions => DType::I32,
             AttentionRole::DropoutSeeds | AttentionRole::KeptSeeds => DType::I64,
             AttentionRole::LogSumExp => descriptor.math().dtype(),

@@ -215,7 +215,8 @@ impl Lowering<'_> {
         self.place(stage, of.role, first, tensor)
     }
 
-    /// Adds the weights of all heads as one matrix of rank `rank`, or what lies in memory like them.
+    /// Adds the weights of all heads, or what lies in memory like them, as one matrix of rank
+    /// `rank`.
     pub(super) fn weights(
         &self,
         stage: &mut Stage,

@@ -30,6 +30,7 @@ pub use data::{
 };
 pub use descriptor::{AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap};
 pub use extent::AttentionExtent;
+pub(crate) use layer::DROPOUTS;
 pub use layer::{AttentionBuffers, AttentionLayer, AttentionPlace, AttentionStage};
 pub use pass::AttentionPass;
 pub use role::AttentionRole;

@@ -40,6 +40,8 @@ pub enum AttentionRole {
     DropoutSeeds,
     /// Positions at which the dropouts of the next call in training draw.
     DropoutPositions,
+    /// Number of the dropouts, by which positions move on.
+    DropoutCount,
     /// Projected queries of all heads.
     ProjectedQueries,
     /// Projected keys of all KV heads.
@@ -72,7 +74,7 @@ pub enum AttentionRole {
 
 impl AttentionRole {
     /// All roles.
-    pub const ALL: [AttentionRole; 32] = [
+    pub const ALL: [AttentionRole; 33] = [
         AttentionRole::Queries,
         AttentionRole::Residuals,
         AttentionRole::Keys,
@@ -91,6 +93,7 @@ impl AttentionRole {
         AttentionRole::WeightGradients,
         AttentionRole::DropoutSeeds,
         AttentionRole::DropoutPositions,
+        AttentionRole::DropoutCount,
         AttentionRole::ProjectedQueries,
         AttentionRole::ProjectedKeys,
         AttentionRole::ProjectedValues,
@@ -128,6 +131,7 @@ impl AttentionRole {
             AttentionRole::WeightGradients => "weight_gradients",
             AttentionRole::DropoutSeeds => "dropout_seeds",
             AttentionRole::DropoutPositions => "dropout_positions",
+            AttentionRole::DropoutCount => "dropout_count",
             AttentionRole::ProjectedQueries => "projected_queries",
             AttentionRole::ProjectedKeys => "projected_keys",
             AttentionRole::ProjectedValues => "projected_values",
@@ -157,7 +161,7 @@ impl AttentionRole {
 
     /// Whether only calls in training have the tensor.
     pub fn is_of_training(self) -> bool {
-        let of_caller = AttentionRole::OutputGradient..=AttentionRole::DropoutPositions;
+        let of_caller = AttentionRole::OutputGradient..=AttentionRole::DropoutCount;
         of_caller.contains(&self) || self >= AttentionRole::LogSumExp
     }
 }

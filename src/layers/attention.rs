@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::attention::{
     AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionPass, AttentionPlace,
-    AttentionRole, SequenceAxis,
+    AttentionRole, DROPOUTS, SequenceAxis,
 };
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
@@ -269,9 +269,12 @@ impl<'a> Arguments<'a> {
 }
 
 impl Windows {
-    /// Allocates the windows of all steps; the window of a single step is passed by value.
-    fn new(kiln: &Kiln, extent: AttentionExtent) -> Result<Windows> {
-        let count = if extent.one_step { 0 } else { 3 * extent.queries as u64 };
+    /// Allocates the windows of all steps if the pass reads them; the window of a single step is
+    /// passed by value.
+    fn new(kiln: &Kiln, layer: &AttentionLayer) -> Result<Windows> {
+        let AttentionExtent { one_step, queries, .. } = layer.extent;
+        let reads = layer.pass == AttentionPass::Forward && !one_step;
+        let count = if reads { 3 * queries as u64 } else { 0 };
         let buffer = kiln.device().alloc(count * size_of::<i32>() as u64)?;
         Ok(Windows { buffer, values: Vec::new() })
     }
@@ -324,7 +327,7 @@ impl View {
 
 impl Built {
     fn new(kiln: &Kiln, layer: AttentionLayer) -> Result<Built> {
-        let windows = Windows::new(kiln, layer.extent)?;
+        let windows = Windows::new(kiln, &layer)?;
         let mut stages = Vec::new();
         for stage in &layer.stages {
             let plan = kiln.plan(&stage.graph)?;
@@ -397,6 +400,7 @@ impl Built {
                     (AttentionRole::HighWindow, Slot::Value(_)) => {
                         Slot::Value(call.high[step as usize].into())
                     }
+                    (AttentionRole::DropoutCount, _) => Slot::Value(DROPOUTS as f64),
                     (role, _) => {
                         let buffer = match WINDOWS.contains(&role) {
                             true => Some(&self.windows.buffer),

@@ -42,8 +42,9 @@ pub struct AttentionBackwardData<'a> {
 }
 
 /// Arguments of cuDNN's `cudnnMultiHeadAttnBackwardWeights`, as far as they are read: of weights
-/// and the gradient of the outputs the reserve space holds what is needed. Lengths, which cuDNN does
-/// not ask for here, are those of the forward pass.
+/// and the gradient of the outputs the reserve space holds what is needed. Lengths, which cuDNN
+/// does not ask for here, are those of the forward pass. Vectors beyond them are not read; all
+/// others must be finite, also where no window reaches.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionBackwardWeights<'a> {
     /// Whether gradients are added to those in memory: `addGrad`.

@@ -38,7 +38,8 @@ pub struct AttentionForward<'a> {
     /// Descriptor of `out`.
     pub o_desc: &'a SequenceDataDescriptor,
     /// The outputs. Those of steps beyond the end of a sequence, which the document leaves
-    /// undefined, are bias plus residual; with one step, all other steps are left unchanged.
+    /// undefined, are bias, some of it dropped, plus residual; with one step, all other steps are
+    /// left unchanged.
     pub out: &'a Buffer,
     /// The weight buffer.
     pub weights: &'a Buffer,

@@ -3,7 +3,7 @@
 use crate::device::{Buffer, Device, Stream};
 use crate::dropout::DropoutDescriptor;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::OperationGraph;
 use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
@@ -61,7 +61,7 @@ impl DropoutStates {
         if positions.len() != self.count {
             let (given, count) = (positions.len(), self.count);
             let text = format!("dropout states: {given} positions of {count} dropouts");
-            return Err(crate::Error::bad_param(text));
+            return Err(Error::bad_param(text));
         }
         let bytes: Vec<u8> = positions.iter().flat_map(|at| at.to_ne_bytes()).collect();
         self.memory.write((self.count * SEED_BYTES) as u64, &bytes)
@@ -80,39 +80,41 @@ pub(super) struct Draw {
 /// Uids of what a graph of the states reads and writes.
 const READ: i64 = 1;
 const WRITTEN: i64 = 2;
+const COUNT: i64 = 3;
 
 impl Draw {
     /// Of so many dropouts, at least one.
     pub(super) fn new(kiln: &Kiln, count: usize) -> Result<Draw> {
-        let integers = |mode| Pointwise::new(mode).math(Math::I32);
-        let planned = |elements: usize, count: usize| -> Result<(ExecutionPlan, VariantPack)> {
-            let of = |uid: i64, name: &str| {
-                // Positions lie behind seeds.
-                let alignment = POSITION_BYTES;
-                let tensor = TensorDesc::packed(uid, name, &[elements as i64], DType::I32);
-                TensorDesc { alignment, ..tensor }
-            };
-            let mut graph = OperationGraph::builder();
-            let read = graph.tensor(of(READ, "read"));
-            let written = graph.tensor(of(WRITTEN, "written"));
-            match count {
-                0 => graph.pointwise_into(integers(Mode::Identity), &[read], written),
-                count => {
-                    let one = graph.pointwise(integers(Mode::CmpEq), &[read, read])?;
-                    let add = integers(Mode::Add).alphas(1.0, count as f64);
-                    graph.pointwise_into(add, &[read, one], written);
+        let planned =
+            |elements: usize, by: Option<usize>| -> Result<(ExecutionPlan, VariantPack)> {
+                let mut graph = OperationGraph::builder();
+                let mut of = |uid: i64, name: &str| {
+                    // Positions lie behind seeds.
+                    let alignment = POSITION_BYTES;
+                    let tensor = TensorDesc::packed(uid, name, &[elements as i64], DType::I32);
+                    graph.tensor(TensorDesc { alignment, ..tensor })
+                };
+                let [read, written] = [of(READ, "read"), of(WRITTEN, "written")];
+                let integers = |mode| Pointwise::new(mode).math(Math::I32);
+                match by {
+                    None => graph.pointwise_into(integers(Mode::Identity), &[read], written),
+                    Some(_) => {
+                        let count = TensorDesc::packed(COUNT, "count", &[1], DType::I32);
+                        let count = graph.tensor(TensorDesc { by_value: true, ..count });
+                        graph.pointwise_into(integers(Mode::Add), &[read, count], written);
+                    }
                 }
-            }
-            let plan = kiln.plan(&graph.build()?)?;
-            let mut pack = VariantPack::new();
-            let bytes = (elements * POSITION_BYTES) as u64;
-            for uid in plan.tensors() {
-                pack.place(uid, DeviceMemory { address: 0, bytes });
-            }
-            Ok((plan, pack))
-        };
+                let plan = kiln.plan(&graph.build()?)?;
+                let mut pack = VariantPack::new();
+                let bytes = (elements * POSITION_BYTES) as u64;
+                for uid in [READ, WRITTEN] {
+                    pack.place(uid, DeviceMemory { address: 0, bytes });
+                }
+                by.into_iter().for_each(|count| pack.set_value(COUNT, count as f64));
+                Ok((plan, pack))
+            };
         let all = DropoutStates::bytes_of(count) / POSITION_BYTES;
-        Ok(Draw { count, keep: planned(all, 0)?, advance: planned(count, count)? })
+        Ok(Draw { count, keep: planned(all, None)?, advance: planned(count, Some(count))? })
     }
 
     /// Copies the state to `kept`, an address and its device's identity, and moves it on.

@@ -31,6 +31,7 @@ fn attentions_and_layers_are_problems() {
         "attention_mla_decode",
         "attention_mla_prefill",
         "mha_beams",
+        "mha_training",
     ] {
         let run = ["run", &example(name), "--random", "1", "--check", "--sanitize", "--json"];
         let document = json(&succeeds(&run));
@@ -121,6 +122,14 @@ fn bad_layers_are_refused() {
         ("\"biases\"", "\"query_map\": \"all\", \"biases\"", "expected `all_to_one` or"),
     ] {
         refused("mha_beams", from, to, error);
+    }
+    for (from, to, error) in [
+        ("\"residuals\"", "\"step\": 1, \"residuals\"", "mha: step 1 alone with gradients"),
+        ("\"seed\": 1", "\"seed\": 9007199254740993", "expected at most 2^53 in magnitude"),
+        ("0.1, \"seed\": 2", "1, \"seed\": 2", "dropout descriptor: probability 1, expected 0"),
+        ("\"queries\"", "\"beams\": 2, \"queries\"", "2 beam candidates in training"),
+    ] {
+        refused("mha_training", from, to, error);
     }
 }
 

@@ -114,6 +114,10 @@ fn dropouts_have_a_probability_and_a_seed() {
             format!("dropout descriptor: probability {probability}, expected 0 to less than 1");
         expect(&error, ErrorKind::BadParam, &text);
     }
+    let seed = (1 << 53) + 1;
+    let error = DropoutDescriptor::set(Real::new(0.5), -seed).expect_err("refused");
+    let text = format!("dropout descriptor: seed -{seed}, expected at most 2^53 in magnitude");
+    expect(&error, ErrorKind::BadParam, &text);
     let half = DropoutDescriptor::set(Real::new(0.5), -7).expect("valid");
     assert_eq!((half.probability(), half.seed()), (Real::new(0.5), -7));
     assert_eq!((half.kept(), half.scale(), half.is_none()), (0.5, 2.0, false));

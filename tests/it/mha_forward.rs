@@ -235,6 +235,10 @@ fn bad_calls_are_refused_with_the_reason() {
         let text = format!("attention forward: {rule}");
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::BadParam, text));
     };
+    let call = AttentionForward { reserve: Some(&small), ..good };
+    let error = layer.forward(&stream, &call).expect_err("beams in training");
+    let text = "attention layer: 2 beam candidates in training, expected 1";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NotSupported, text));
     let mut bad = |call, rule: &str| refused(&mut layer, call, rule);
     bad(AttentionForward { curr_idx: 3, ..good }, "step 3 of 3 steps");
     let rule = "step 1 alone with a reserve space, which is for training";

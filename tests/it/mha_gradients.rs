@@ -11,8 +11,8 @@ use kiln::device::Buffer;
 use kiln::dropout::DropoutDescriptor;
 use kiln::expr::Real;
 use kiln::layers::{
-    AttentionBackwardData, AttentionBackwardWeights, AttentionForward, MultiHeadAttention,
-    WeightGradientMode,
+    AttentionBackwardData, AttentionBackwardWeights, AttentionForward, DropoutStates,
+    MultiHeadAttention, WeightGradientMode,
 };
 use kiln::{DType, Kiln};
 use serde::Deserialize;
@@ -23,18 +23,18 @@ use crate::mha_vectors::{Case, Described, TOLERANCE, positions};
 
 /// A case of gradients, what its dropouts drop, and what torch says of it.
 #[derive(Deserialize)]
-struct Trained {
+pub struct Trained {
     #[serde(flatten)]
-    case: Case,
+    pub case: Case,
     /// Probability and seed, of the softmax and of the outputs.
-    drops: [(f64, i64); 2],
-    gradients: HashMap<String, Vec<f64>>,
+    pub drops: [(f64, i64); 2],
+    pub gradients: HashMap<String, Vec<f64>>,
 }
 
-const PASSES: [AttentionPass; 3] =
+pub const PASSES: [AttentionPass; 3] =
     [AttentionPass::Forward, AttentionPass::BackwardData, AttentionPass::BackwardWeights];
 
-const GRADIENTS: [AttentionRole; 4] = [
+pub const GRADIENTS: [AttentionRole; 4] = [
     AttentionRole::QueryGradients,
     AttentionRole::KeyGradients,
     AttentionRole::ValueGradients,
@@ -45,12 +45,12 @@ fn cases() -> Vec<Trained> {
     serde_json::from_str(include_str!("../data/mha/gradients.json")).expect("well-formed")
 }
 
-fn named(name: &str) -> Trained {
+pub fn named(name: &str) -> Trained {
     cases().into_iter().find(|of| of.case.name == name).expect("there is such a case")
 }
 
 impl Trained {
-    fn descriptor(&self, dtype: DType) -> AttentionDescriptor {
+    pub fn descriptor(&self, dtype: DType) -> AttentionDescriptor {
         let [attn_dropout, post_dropout] = self.drops.map(|(probability, seed)| {
             DropoutDescriptor::set(Real::new(probability), seed).expect("valid")
         });
@@ -60,7 +60,7 @@ impl Trained {
     }
 
     /// Elements of a role's vectors beyond the lengths.
-    fn beyond(&self, role: AttentionRole, descriptor: &AttentionDescriptor) -> Vec<usize> {
+    pub fn beyond(&self, role: AttentionRole, descriptor: &AttentionDescriptor) -> Vec<usize> {
         let described = self.case.described(descriptor);
         let data = &described[match role {
             AttentionRole::Queries | AttentionRole::QueryGradients => 0,
@@ -89,19 +89,19 @@ impl Trained {
 }
 
 /// A case's layer and tensors on a device.
-struct Bound {
+pub struct Bound {
     /// Apart from the buffers of its calls.
-    layer: Option<MultiHeadAttention>,
+    pub layer: Option<MultiHeadAttention>,
     passes: [AttentionLayer; 3],
-    described: Described,
-    buffers: HashMap<AttentionRole, Buffer>,
+    pub described: Described,
+    pub buffers: HashMap<AttentionRole, Buffer>,
     workspace: Buffer,
-    reserve: Buffer,
+    pub reserve: Buffer,
 }
 
 impl Bound {
     /// Vectors beyond the lengths of sequences hold NaN, as everything that is to be written.
-    fn new(kiln: &Kiln, of: &Trained, dtype: DType) -> Bound {
+    pub fn new(kiln: &Kiln, of: &Trained, dtype: DType) -> Bound {
         let descriptor = of.descriptor(dtype);
         let extent = of.case.extent(&descriptor);
         let passes = PASSES.map(|pass| {
@@ -140,7 +140,7 @@ impl Bound {
         }
     }
 
-    fn forward<'a>(&'a self, case: &'a Case) -> AttentionForward<'a> {
+    pub fn forward<'a>(&'a self, case: &'a Case) -> AttentionForward<'a> {
         let buffer = |role| &self.buffers[&role];
         let [q_desc, k_desc, v_desc, o_desc] = &self.described;
         AttentionForward {
@@ -164,7 +164,7 @@ impl Bound {
         }
     }
 
-    fn data(&self) -> AttentionBackwardData<'_> {
+    pub fn data(&self) -> AttentionBackwardData<'_> {
         let buffer = |role| &self.buffers[&role];
         let [q_desc, k_desc, v_desc, o_desc] = &self.described;
         AttentionBackwardData {
@@ -184,7 +184,7 @@ impl Bound {
         }
     }
 
-    fn weights(&self, mode: WeightGradientMode) -> AttentionBackwardWeights<'_> {
+    pub fn weights(&self, mode: WeightGradientMode) -> AttentionBackwardWeights<'_> {
         let buffer = |role| &self.buffers[&role];
         let [q_desc, k_desc, v_desc, o_desc] = &self.described;
         AttentionBackwardWeights {
@@ -204,8 +204,19 @@ impl Bound {
         }
     }
 
+    /// The states of the layer's dropouts.
+    pub fn states(&self) -> &DropoutStates {
+        self.layer.as_ref().expect("it is there").dropout_states()
+    }
+
+    /// Takes another reserve space and returns this one.
+    pub fn change_reserve(&mut self, kiln: &Kiln) -> Buffer {
+        let other = kiln.device().alloc(self.reserve.bytes()).expect("there is memory");
+        std::mem::replace(&mut self.reserve, other)
+    }
+
     /// Runs a pass, which sets gradients of weights.
-    fn run(&mut self, kiln: &Kiln, case: &Case, pass: AttentionPass) {
+    pub fn run(&mut self, kiln: &Kiln, case: &Case, pass: AttentionPass) {
         let stream = kiln.stream();
         let mut layer = self.layer.take().expect("the layer is there");
         let ran = match pass {
@@ -222,7 +233,7 @@ impl Bound {
     }
 
     /// What a role holds.
-    fn values(&self, role: AttentionRole) -> Vec<f64> {
+    pub fn values(&self, role: AttentionRole) -> Vec<f64> {
         let layer = &self.passes[0];
         let (dtype, count) = layer.tensor(role).expect("it is small");
         let buffer = match role {
@@ -253,11 +264,14 @@ impl Bound {
                     AttentionRole::HighWindow => {
                         case.high.iter().map(|at| f64::from(*at)).collect()
                     }
-                    AttentionRole::DropoutPositions => {
-                        let positions =
-                            self.layer.as_ref().expect("it is there").dropout_states().positions();
-                        positions.expect("it can be read").into_iter().map(f64::from).collect()
-                    }
+                    AttentionRole::DropoutPositions => self
+                        .states()
+                        .positions()
+                        .expect("it can be read")
+                        .into_iter()
+                        .map(f64::from)
+                        .collect(),
+                    AttentionRole::DropoutCount => vec![2.0],
                     AttentionRole::DropoutSeeds => self.values(AttentionRole::KeptSeeds),
                     role => self.values(role),
                 };
@@ -280,7 +294,7 @@ impl Bound {
     }
 }
 
-fn trained(kiln: &Kiln, of: &Trained, dtype: DType) -> Bound {
+pub fn trained(kiln: &Kiln, of: &Trained, dtype: DType) -> Bound {
     let mut bound = Bound::new(kiln, of, dtype);
     for (at, pass) in PASSES.into_iter().enumerate() {
         bound.run(kiln, &of.case, pass);
@@ -291,7 +305,7 @@ fn trained(kiln: &Kiln, of: &Trained, dtype: DType) -> Bound {
 
 #[test]
 fn gradients_are_torchs() {
-    for (at, of) in harness::sampled(cases(), 1).iter().enumerate() {
+    for (at, of) in harness::sampled(cases(), 3).iter().enumerate() {
         for kiln in harness::dialects_by_turns(at) {
             let bound = trained(kiln, of, DType::F64);
             of.case.check(&bound.values(AttentionRole::Output), TOLERANCE, "output");

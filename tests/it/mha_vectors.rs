@@ -204,7 +204,7 @@ pub fn positions(
 }
 
 /// Runs a layer's graphs by the reference.
-fn evaluate(layer: &AttentionLayer, memory: &mut HashMap<AttentionRole, Vec<f64>>, step: i32) {
+pub fn evaluate(layer: &AttentionLayer, memory: &mut HashMap<AttentionRole, Vec<f64>>, step: i32) {
     for stage in &layer.stages {
         let tensor = |uid| stage.graph.tensor(uid).expect("a place is of the graph");
         let mut inputs = HashMap::new();
