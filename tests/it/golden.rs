@@ -386,6 +386,15 @@ fn golden_attention_gradients() {
         "sm80_attention_backward_bf16_mma.cu",
         &sources("attention_backward_mma", &plain),
     );
+    let own = [("cta_q", 128), ("dq", 0), ("step_k", 64)];
+    assert_golden(
+        "sm80_attention_backward_bf16_mma_own.cu",
+        &kernels("attention_backward_mma", &plain, &own).join("\n"),
+    );
+    assert_golden(
+        "sm80_attention_backward_bf16_mma_unordered.cu",
+        &kernels("attention_backward_mma", &plain, &[("dq", 2)])[1],
+    );
     let full = Attention {
         softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
         bias: true,

@@ -149,6 +149,14 @@ pub fn count(graph: &OperationGraph, config: Option<&EngineConfig>, inputs: &Val
     kiln.device().counters().expect("the device counts")
 }
 
+/// The counts of each kernel of a graph at the given setting, in order.
+pub fn count_each(graph: &OperationGraph, config: &EngineConfig, inputs: &Values) -> Vec<Counters> {
+    let kiln = counting();
+    let plan = kiln.plan_with(graph, config).unwrap_or_else(|error| panic!("{error:?}\n{graph}"));
+    let counts = kiln.count(&plan, inputs).unwrap_or_else(|error| panic!("{error:?}\n{graph}"));
+    counts.into_iter().map(|of| of.expect("the device counts")).collect()
+}
+
 /// Lanes that waited for a bank of shared memory.
 pub fn conflicts(counters: &Counters) -> u64 {
     counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts

@@ -257,8 +257,14 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (attention(full, shape, storage, [true; 4]), vec![]),
         (attention(plain, shape, storage, [true; 4]), vec![]),
         (attention(paged, one, storage, [true; 4]), vec![("cluster", 1), ("split", 4)]),
-        (backward_cases::graph(&gradients, shape, storage, [true; 4]), vec![]),
-        (backward_cases::graph(&few, shape, storage, [true; 4]), vec![]),
+        (
+            backward_cases::graph(&gradients, shape, storage, [true; 4]),
+            vec![("cta_q", 64), ("dq", 0), ("step_k", 32)],
+        ),
+        (
+            backward_cases::graph(&few, shape, storage, [true; 4]),
+            vec![("cta_q", 0), ("dq", 1), ("step_k", 0)],
+        ),
         (recurrent(&cell(own), 5, DType::F16), vec![]),
         (rms_gradients([300, 96]), vec![]),
         (recurrent(&cell(gated()), 5, DType::F32), vec![]),

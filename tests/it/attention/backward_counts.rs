@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
-use kiln::DType;
+use kiln::device::Counters;
+use kiln::engine::EngineConfig;
 use kiln::expr::Real;
 use kiln::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Softcap,
 };
+use kiln::{DType, reference};
 
 use crate::attention::backward_cases::{self, ENGINES};
 use crate::attention::cases::{self, Case, Storage};
 use crate::attention::counters::tiles;
-use crate::harness::{self, conflicts};
+use crate::harness::{self, Values, conflicts};
 
 const SHAPE: AttentionShape = AttentionShape {
     batches: 1,
@@ -30,7 +32,20 @@ fn case(band: Band, shape: AttentionShape) -> Case {
     backward_cases::case_of(AttentionBackward::new(op), shape, storage, [true; 4], 1)
 }
 
-/// Four products of each tile, in the kernel of dK and dV, which is the last one.
+/// The settings of each way to sum dQ, with tiles of so many keys and queries for dK and dV.
+fn forms(cta_k: i64, step_q: i64) -> [(&'static str, EngineConfig); 3] {
+    let of = |rest: &str| {
+        format!("attention_backward_mma{{cta_k={cta_k}, {rest}, step_q={step_q}}}").parse().unwrap()
+    };
+    [
+        ("own", of("cta_q=128, dq=0, step_k=32")),
+        ("ordered", of("cta_q=0, dq=1, step_k=0")),
+        ("unordered", of("cta_q=0, dq=2, step_k=0")),
+    ]
+}
+
+/// Where dQ has a kernel of its own, S, dP and dQ in that, and S, dP, dK and dV in the other;
+/// five products of each tile where blocks of keys add to dQ.
 #[test]
 fn products_are_those_of_tiles_that_are_attended_to() {
     let odd = AttentionShape { queries: 200, keys: 230, ..SHAPE };
@@ -40,44 +55,105 @@ fn products_are_those_of_tiles_that_are_attended_to() {
         (odd, None, Some(0)),
         (odd, Some(70), Some(0)),
         (odd, Some(10), Some(10)),
+        (odd, Some(20), None),
     ] {
         let band = Band { diagonal: Diagonal::BottomRight, left, right };
-        let (cta_k, cta_q, step_k, step_q) = (64, 128, 32, 32);
-        let config = format!(
-            "attention_backward_mma{{cta_k={cta_k}, cta_q={cta_q}, step_k={step_k}, \
-             step_q={step_q}}}"
-        );
         let case = case(band, shape);
-        let counters = harness::count(&case.graph, Some(&config.parse().unwrap()), &case.inputs);
         let offset = shape.keys - shape.queries;
         let attends = |query: i64, key: i64| {
             let own = query + offset;
             left.is_none_or(|left| key >= own - left)
                 && right.is_none_or(|right| key <= own + right)
         };
-        let want = shape.heads * tiles(&shape, step_q, cta_k, attends) * step_q * cta_k * 4 * 64;
-        let [products] = &counters.products[..] else { panic!("one kind of product") };
-        assert_eq!(products.multiply_adds, want as u64, "{band:?}");
-        assert_eq!(conflicts(&counters), 0, "{band:?}");
+        let of_tiles = |cta_q: i64, cta_k: i64| {
+            (shape.heads * tiles(&shape, cta_q, cta_k, attends) * cta_q * cta_k * 64) as u64
+        };
+        for (form, config) in forms(64, 32) {
+            let want = match form {
+                "own" => vec![0, 3 * of_tiles(128, 32), 4 * of_tiles(32, 64)],
+                _ => vec![0, 5 * of_tiles(32, 64), 0],
+            };
+            let counts = harness::count_each(&case.graph, &config, &case.inputs);
+            let done =
+                |of: &Counters| -> u64 { of.products.iter().map(|of| of.multiply_adds).sum() };
+            assert_eq!(counts.iter().map(done).collect::<Vec<_>>(), want, "{config} {band:?}");
+            let conflicts: Vec<u64> = counts.iter().map(conflicts).collect();
+            assert_eq!(conflicts, [0, 0, 0], "{config} {band:?}");
+        }
     }
 }
 
-/// A block reads its tile of keys once, and all queries that attend to it once.
+/// A block reads its tile of keys once, and all queries that attend to it once; what is added to dQ
+/// is as much as its tile.
 #[test]
 fn tiles_are_read_once_for_a_tile() {
     let case = case(Band::default(), SHAPE);
-    let config = "attention_backward_mma{cta_k=128, cta_q=128, step_k=64, step_q=64}";
-    let counters = harness::count(&case.graph, Some(&config.parse().unwrap()), &case.inputs);
     let bytes = |heads: i64| 2 * (heads * 256 * 64) as u64;
     let (of_queries, of_keys) = (2 * bytes(2), 2 * bytes(1));
     // lse and delta of every query.
     let rows = 2 * 4 * 2 * 256;
     // Two tiles of keys read all queries of both heads.
-    assert_eq!(counters.total.global.bytes, of_keys + 2 * (of_queries + rows) + of_keys);
-    // Tensors of the least alignment may take a sector more.
-    let least = of_keys + of_queries + rows;
-    assert!((least..=least + 64).contains(&counters.dram_read_bytes));
-    assert_eq!(counters.dram_written_bytes, of_keys);
+    let of_dk_dv = of_keys + 2 * (of_queries + rows) + of_keys;
+    // In f32.
+    let dq = 2 * bytes(2);
+    for (form, config) in forms(128, 64) {
+        let counts = harness::count_each(&case.graph, &config, &case.inputs);
+        let [delta, first, second] = &counts[..] else { panic!("{config}: three kernels") };
+        let moved = |of: &Counters| of.total.global.bytes;
+        match form {
+            "own" => {
+                // Two tiles of queries of two heads read all keys, four lanes what a row needs.
+                let want = of_queries + 4 * rows + 4 * of_keys + bytes(2);
+                assert_eq!(moved(first), want);
+                assert_eq!(moved(second), of_dk_dv);
+                // Tensors of the least alignment may take a sector more.
+                let least = of_keys + of_queries + rows;
+                assert!((least..=least + 64).contains(&second.dram_read_bytes));
+                assert_eq!(second.dram_written_bytes, of_keys);
+            }
+            "ordered" => {
+                // Two tickets, and for each of 8 tiles of dQ two blocks that count; what waits
+                // reads a counter again and again.
+                assert!(moved(first) >= of_dk_dv + 2 * dq + 2 * 4 + 8 * (2 + 1) * 4);
+                assert_eq!(first.dram_written_bytes, of_keys + dq + 64);
+                assert!(moved(second) >= dq + bytes(2));
+            }
+            _ => {
+                assert_eq!(moved(first), of_dk_dv + 2 * dq);
+                assert_eq!(moved(second), dq + bytes(2));
+                assert_eq!(moved(delta), of_queries + rows / 2 + dq);
+            }
+        }
+    }
+}
+
+/// Whichever blocks and warps run first, dQ is added in one order, and no block waits for ever.
+#[test]
+fn orders_of_blocks_change_no_bit() {
+    let shape =
+        AttentionShape { batches: 2, heads: 4, kv_heads: 2, queries: 150, keys: 170, ..SHAPE };
+    let plain = Band::default();
+    for band in [
+        plain,
+        Band { right: Some(0), diagonal: Diagonal::BottomRight, ..plain },
+        Band { left: Some(40), right: Some(5), ..plain },
+        Band { left: Some(30), diagonal: Diagonal::BottomRight, ..plain },
+    ] {
+        let case = case(band, shape);
+        let expected = reference::evaluate(&case.graph, &case.inputs).unwrap();
+        for (form, config) in forms(32, 16) {
+            let mut first: Option<Values> = None;
+            for seed in 0..4 {
+                let kiln = harness::simulated_by_turns("sim", seed).expect("the simulator opens");
+                let plan = kiln.plan_with(&case.graph, &config).unwrap();
+                let results = harness::run_plan(kiln, &plan, &case.inputs).unwrap();
+                let what = format!("{config}, seed {seed}");
+                harness::compare_with(&expected, &case.graph, &case.inputs, &results, &what);
+                let first = first.get_or_insert_with(|| results.clone());
+                assert!(form == "unordered" || *first == results, "{what}");
+            }
+        }
+    }
 }
 
 /// On FP32 cores, with heads of whole warps of elements.

@@ -416,7 +416,19 @@ fn attentions() -> Vec<Form> {
             "attention_backward_mma",
             "attention_backward_mma",
             gradients(Bf16, [50, 70]),
-            &[("cta_k", 32), ("cta_q", 32), ("step_k", 16), ("step_q", 16)],
+            &[("cta_k", 32), ("cta_q", 32), ("dq", 0), ("step_k", 16), ("step_q", 16)],
+        ),
+        form(
+            "attention_backward_ordered",
+            "attention_backward_mma",
+            gradients(Bf16, [50, 70]),
+            &[("cta_k", 32), ("cta_q", 0), ("dq", 1), ("step_k", 0), ("step_q", 16)],
+        ),
+        form(
+            "attention_backward_unordered",
+            "attention_backward_mma",
+            gradients(Bf16, [50, 70]),
+            &[("cta_k", 32), ("cta_q", 0), ("dq", 2), ("step_k", 0), ("step_q", 16)],
         ),
     ]
 }

@@ -7,9 +7,10 @@ use serde::Serialize;
 use crate::engine::KernelWork;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::backward::parameters::{
-    GradientParameters, gradient_parameters, type_of, with_delta,
+    GradientParameters, gradient_parameters, type_of, with_workspace,
 };
 use crate::engine::attention::backward::problem::BackwardProblem;
+use crate::engine::attention::backward::workspace::Workspace;
 use crate::engine::attention::parameters::{ProblemParameters, element, listing, literal, numbers};
 use crate::engine::attention::score::Source;
 use crate::engine::attention::work::instructions_score;
@@ -29,6 +30,9 @@ const STEP_MAX: i64 = 128;
 
 /// Bytes of the bounds of a query's keys.
 const KEY_RANGE_BYTES: i64 = 8;
+
+/// Workspace of most kernels.
+pub(super) const DELTA: &[Workspace] = &[Workspace::Delta];
 
 /// Results that no kernel reads.
 const RESULTS: [&str; 5] = ["dq", "dk", "dv", "dlse", "o"];
@@ -106,15 +110,17 @@ pub(super) struct Launch {
     pub(super) shared_bytes: i64,
 }
 
-/// A kernel to which these tensors are passed, and delta.
+/// A kernel to which these tensors are passed, and this workspace.
 pub(super) fn kernel(
     problem: &BackwardProblem<'_>,
     target: &Target,
     names: KernelNames,
     parameters: &impl Serialize,
     passed: &[(&'static str, usize)],
+    workspace: &[Workspace],
     launch: Launch,
 ) -> KernelPlan {
+    let scratch = workspace.iter().map(|piece| Argument::Scratch(*piece as usize));
     let tensors = arguments(problem.forward.graph, passed.iter().map(|(_, at)| at));
     KernelPlan {
         spec: names.spec(target.arch, parameters),
@@ -123,7 +129,7 @@ pub(super) fn kernel(
             threads: launch.threads as u32,
             shared_bytes: launch.shared_bytes as u32,
             cooperative: false,
-            arguments: tensors.into_iter().chain([Argument::Scratch(0)]).collect(),
+            arguments: tensors.into_iter().chain(scratch).collect(),
             maps: Vec::new(),
             numbers: numbers(&problem.forward),
         },
@@ -148,27 +154,63 @@ struct DeltaParameters {
     problem: ProblemParameters,
     listing: Vec<String>,
     dlse: bool,
+    accum: Option<DqAccum>,
 }
 
-/// The kernel that computes delta, a warp per query.
-pub(super) fn delta(problem: &BackwardProblem<'_>, target: &Target) -> KernelPlan {
+/// dQ in workspace, which blocks of keys add to (`attention/dq_accum.cuh`).
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct DqAccum {
+    /// Queries of a tile.
+    pub(super) step_q: i64,
+    /// K of one MMA, whose multiple a row is.
+    pub(super) mma_k: i64,
+    /// Whether blocks add in order, and count who has.
+    pub(super) ordered: bool,
+    /// Whether an addition is of four elements.
+    pub(super) vectors: bool,
+}
+
+impl DqAccum {
+    /// Its workspace besides delta.
+    pub(super) fn workspace(self) -> &'static [Workspace] {
+        match self.ordered {
+            true => &[Workspace::DqAccum, Workspace::Semaphores],
+            false => &[Workspace::DqAccum],
+        }
+    }
+
+    /// What the kernel of delta sets to 0: numbers that are added to before one is stored.
+    fn cleared(self) -> Workspace {
+        if self.ordered { Workspace::Semaphores } else { Workspace::DqAccum }
+    }
+}
+
+/// The kernel that computes delta, a warp per query, and clears dQ in workspace.
+pub(super) fn delta(
+    problem: &BackwardProblem<'_>,
+    target: &Target,
+    accum: Option<DqAccum>,
+) -> KernelPlan {
     let of_sequence = ["query_lengths", "key_lengths", "query_offsets", "key_offsets"];
     let reads = |slot: &str| matches!(slot, "o" | "do" | "dlse") || of_sequence.contains(&slot);
     let passed: Vec<_> = problem.forward.passed().filter(|(slot, _)| reads(slot)).collect();
     let dlse = if problem.op.dlse { " - dlse[b, h, i]" } else { "" };
+    let workspace: Vec<Workspace> =
+        DELTA.iter().copied().chain(accum.map(DqAccum::cleared)).collect();
     let parameters = DeltaParameters {
-        problem: with_delta(problem, &passed, BTreeSet::new()),
+        problem: with_workspace(problem, &passed, BTreeSet::new(), &workspace),
         listing: listing(
             &problem.forward,
             vec![format!("delta[b, h, i] = do[b, h, i] . o[b, h, i]{dlse}")],
         ),
         dlse: problem.op.dlse,
+        accum,
     };
     let template = "attention/sm75_attention_delta.cu";
     let names = names(problem, "sm75", "delta", template, "attention_delta");
     let blocks = ceil_div(problem.rows(), THREADS / 32);
     let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
-    kernel(problem, target, names, &parameters, &passed, launch)
+    kernel(problem, target, names, &parameters, &passed, &workspace, launch)
 }
 
 /// Work of the kernel that computes delta.
@@ -284,7 +326,7 @@ fn of_operand(
     let sum = if summed.is_empty() { String::new() } else { format!("sum over {summed} of ") };
     let line = format!("{result}[{own}] = {sum}ds[b, h, i, j] led back to {operand}");
     let parameters = OperandParameters {
-        gradient: gradient_parameters(problem, &passed, Source::Tensor(operand), line),
+        gradient: gradient_parameters(problem, &passed, Source::Tensor(operand), line, DELTA),
         tile: tile.parameters(problem, false),
         result,
         result_type: type_of(problem, result),
@@ -302,7 +344,7 @@ fn of_operand(
         threads: THREADS,
         shared_bytes: tile.shared_bytes(problem, false),
     };
-    kernel(problem, target, names, &parameters, &passed, launch)
+    kernel(problem, target, names, &parameters, &passed, DELTA, launch)
 }
 
 /// The kernel of the gradient of the sinks, a block per head.
@@ -316,7 +358,7 @@ fn sinks(problem: &BackwardProblem<'_>, target: &Target) -> KernelPlan {
         "dsinks[h] = sum over b, i of -exp(sinks[h] - lse[b, h, i]) delta[b, h, i]".to_owned(),
     ];
     let parameters = SinkParameters {
-        problem: with_delta(problem, &passed, BTreeSet::new()),
+        problem: with_workspace(problem, &passed, BTreeSet::new(), DELTA),
         listing: listing(&problem.forward, lines),
         sink: element(&problem.forward, "sinks"),
         result_type: type_of(problem, "dsinks"),
@@ -325,7 +367,7 @@ fn sinks(problem: &BackwardProblem<'_>, target: &Target) -> KernelPlan {
     let names = names(problem, "sm75", "dsinks", template, "attention_backward_sinks");
     let blocks = problem.forward.tensor("dsinks").dims[1];
     let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
-    kernel(problem, target, names, &parameters, &passed, launch)
+    kernel(problem, target, names, &parameters, &passed, DELTA, launch)
 }
 
 /// Work of the kernels of the results besides dQ, dK and dV.

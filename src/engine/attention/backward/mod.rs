@@ -1,16 +1,18 @@
 //! Gradients of attention (Dao et al. 2022, "FlashAttention", appendix B.2): scores are computed
 //! again from Q, K and the log-sum-exp of each row, and never stored.
 //!
-//! Sums over queries and sums over keys are those of kernels of their own, so that each has one
-//! order and no two blocks add to one element: results repeat bit by bit. `kernels` has what all
-//! engines share: delta, the sum of dO O of each row, and the gradients of what a score is modified
-//! with. The engines differ in the kernels of dQ, and of dK and dV.
+//! `kernels` has what all engines share: delta, the sum of dO O of each row, and the gradients of
+//! what a score is modified with. The engines differ in how dQ, and dK and dV, are summed: by
+//! kernels of their own, so that no two blocks add to one element, or, on tensor cores, by blocks of
+//! keys that add to dQ in an order of their tiles. Either way results repeat bit by bit; only where
+//! blocks add in any order they need not.
 
 mod kernels;
 mod mma;
 mod parameters;
 mod problem;
 mod simt;
+mod workspace;
 
 pub(in crate::engine) use mma::BackwardMmaEngine;
 pub(in crate::engine) use simt::BackwardSimtEngine;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::attention::backward::problem::BackwardProblem;
+use crate::engine::attention::backward::workspace::Workspace;
 use crate::engine::attention::parameters::{
     Input, ProblemParameters, ScoreParameters, emitted, listing, problem_parameters, score_line,
     score_parameters,
@@ -39,6 +40,7 @@ pub(super) fn gradient_parameters(
     passed: &[(&'static str, usize)],
     of: Source,
     result: String,
+    workspace: &[Workspace],
 ) -> GradientParameters {
     let forward = &problem.forward;
     let lines = [vec![result], formulas(problem)].concat();
@@ -53,19 +55,20 @@ pub(super) fn gradient_parameters(
         };
         Gradient { of, inputs, lines: own.lines }
     });
-    let problem = with_delta(problem, passed, functions);
+    let problem = with_workspace(problem, passed, functions, workspace);
     GradientParameters { problem, score, gradient }
 }
 
-/// Parameters of a kernel that reads or writes delta.
-pub(super) fn with_delta(
+/// Parameters of a kernel that reads or writes this workspace.
+pub(super) fn with_workspace(
     problem: &BackwardProblem<'_>,
     passed: &[(&'static str, usize)],
     functions: BTreeSet<&'static str>,
+    workspace: &[Workspace],
 ) -> ProblemParameters {
     let mut parameters = problem_parameters(&problem.forward, passed, false, functions);
-    let delta = if problem.forward.is_double() { "f64* delta" } else { "float* delta" };
-    parameters.scratch = vec![delta];
+    let is_double = problem.forward.is_double();
+    parameters.scratch = workspace.iter().map(|piece| piece.declaration(is_double)).collect();
     parameters
 }
 

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::backward::kernels::{
-    LANES, LINES, Launch, Steps, THREADS, Tile, TileParameters, check_optional, delta, delta_work,
-    kernel, names, optional, optional_work, passed, simt_work,
+    DELTA, LANES, LINES, Launch, Steps, THREADS, Tile, TileParameters, check_optional, delta,
+    delta_work, kernel, names, optional, optional_work, passed, simt_work,
 };
 use crate::engine::attention::backward::parameters::{
     GradientParameters, gradient_parameters, type_of,
@@ -89,7 +89,7 @@ impl Simt<'_> {
         ];
         let passed = passed(problem, &["dk", "dv"]);
         let parameters = KeyParameters {
-            gradient: gradient_parameters(problem, &passed, Source::Score, lines.join("; ")),
+            gradient: gradient_parameters(problem, &passed, Source::Score, lines.join("; "), DELTA),
             tile: settings.tile().parameters(problem, true),
             slices: Steps::of(&problem.forward.shape).slices[0],
             dk_type: type_of(problem, "dk"),
@@ -107,7 +107,7 @@ impl Simt<'_> {
             threads: THREADS,
             shared_bytes: settings.tile().shared_bytes(problem, true),
         };
-        kernel(problem, self.target, names, &parameters, &passed, launch)
+        kernel(problem, self.target, names, &parameters, &passed, DELTA, launch)
     }
 
     /// The kernel of dQ, a block per tile of queries of a head.
@@ -116,7 +116,7 @@ impl Simt<'_> {
         let passed = passed(problem, &["dq"]);
         let line = "dq[b, h, i] = sum over j of ds[b, h, i, j] k[b, h, j], scaled".to_owned();
         let parameters = QueryParameters {
-            gradient: gradient_parameters(problem, &passed, Source::Score, line),
+            gradient: gradient_parameters(problem, &passed, Source::Score, line, DELTA),
             tile: settings.tile().parameters(problem, false),
             slices: Steps::of(&problem.forward.shape).slices[1],
             dq_type: type_of(problem, "dq"),
@@ -133,7 +133,7 @@ impl Simt<'_> {
             threads: THREADS,
             shared_bytes: settings.tile().shared_bytes(problem, false),
         };
-        kernel(problem, self.target, names, &parameters, &passed, launch)
+        kernel(problem, self.target, names, &parameters, &passed, DELTA, launch)
     }
 }
 
@@ -217,7 +217,8 @@ impl Tunable<2> for Simt<'_> {
     }
 
     fn notes(&self, _settings: Settings) -> Notes {
-        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
+        let behavior = vec![BehaviorNote::RuntimeCompilation, BehaviorNote::Workspace];
+        Notes { behavior, ..Notes::default() }
     }
 
     fn work(&self, settings: &Settings) -> Vec<KernelWork> {
@@ -240,7 +241,7 @@ impl Tunable<2> for Simt<'_> {
 
     fn lowering(&self, settings: &Settings) -> Lowering {
         let mut kernels = vec![
-            delta(&self.problem, self.target),
+            delta(&self.problem, self.target, None),
             self.of_queries(*settings),
             self.of_keys(*settings),
         ];
