@@ -1,17 +1,18 @@
 //! The engine `convolution_depthwise`: groups of one channel, by threads that walk along rows.
 
 use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored_bytes, volume};
-use crate::engine::convolution::depthwise_parameters::{Parameters, Walk};
+use crate::engine::convolution::depthwise_parameters::Parameters;
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
+use crate::engine::convolution::walk::Walk;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
 use crate::engine::items::{Item, blocks, launch};
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
-use crate::error::Result;
-use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::error::{Error, Result};
+use crate::graph::{CanonicalGraph, ConvolutionPass, MatmulMath};
 use crate::kernel::{KernelPlan, Lowering};
 use crate::target::Target;
 
@@ -42,7 +43,11 @@ impl Engine for DepthwiseEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let decomposed = Decomposed::of(graph)?;
-        Walk::of(&Problem::of(decomposed.graph(), target.arch.capability)?)?;
+        let problem = Problem::of(decomposed.graph(), target.arch.capability)?;
+        if problem.op.pass == ConvolutionPass::BackwardFilter {
+            return Err(Error::not_supported("the gradient of a filter".to_owned()));
+        }
+        Walk::of(&problem)?;
         let depthwise = Depthwise { decomposed, target };
         let best = depthwise.best();
         Ok(Box::new(Tuned::of(depthwise, [best])?))
