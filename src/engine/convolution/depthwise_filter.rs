@@ -59,7 +59,7 @@ impl Engine for DepthwiseFilterEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let decomposed = Decomposed::of(graph)?;
-        let problem = Problem::of(decomposed.graph(), target.arch.capability)?;
+        let problem = Problem::of(decomposed.graph(), target.arch.capability)?.planar();
         if problem.op.pass != ConvolutionPass::BackwardFilter {
             return Err(Error::not_supported("no gradient of a filter".to_owned()));
         }
@@ -175,7 +175,8 @@ struct DepthwiseFilter<'a> {
 impl DepthwiseFilter<'_> {
     fn problem(&self) -> Problem<'_> {
         let graph = self.decomposed.graph();
-        Problem::of(graph, self.target.arch.capability).expect("the engine supports the graph")
+        let problem = Problem::of(graph, self.target.arch.capability);
+        problem.expect("the engine supports the graph").planar()
     }
 
     /// The least partials that give every SM its threads, if there are strips for them.

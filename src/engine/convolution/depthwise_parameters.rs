@@ -10,22 +10,53 @@ use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, coun
 use crate::engine::convolution::problem::Problem;
 use crate::engine::convolution::walk::Walk;
 use crate::engine::instruction::multiply_add;
-use crate::engine::items::{Axes, Fusion, Item, Kernel, Point};
+use crate::engine::items::{Axes, Fusion, Kernel, Point};
 
 /// Names of a kernel's own variables and functions.
-const OWN_WORDS: [&str; 11] =
-    ["column", "filter", "first", "image", "m", "response", "ring", "row", "step", "sums", "value"];
+const OWN_WORDS: [&str; 31] = [
+    "age",
+    "age_of",
+    "all",
+    "column",
+    "column_of",
+    "done",
+    "filter",
+    "first",
+    "image",
+    "is_read",
+    "left",
+    "m",
+    "older",
+    "phase",
+    "read",
+    "response",
+    "ring",
+    "row",
+    "step",
+    "strip",
+    "sum",
+    "sums",
+    "tap0",
+    "tap1",
+    "taps",
+    "top",
+    "value",
+    "wide",
+    "x",
+    "y",
+    "younger",
+];
 
 impl Settings {
     /// The result with strips in the place of rows and columns.
-    pub(super) fn strips(&self, axes: &Axes) -> Axes {
-        let spatial = [(axes.spatial[0], self.rows), (axes.spatial[1], self.strip)];
-        let spatial = spatial.map(|(extent, size)| ceil_div(extent, size)).to_vec();
+    pub(super) fn strips(&self, walk: &Walk, axes: &Axes) -> Axes {
+        let [rows, columns] = walk.walked();
+        let spatial = vec![ceil_div(rows, self.rows), ceil_div(columns, self.strip)];
         Axes { spatial, ..axes.clone() }
     }
 }
 
-/// Variables of `convolution/sm75_convolution_depthwise.cu`.
+/// Variables of `convolution/sm75_convolution_depthwise.cu`, and of the kernel of spread walks.
 #[derive(Debug, Serialize)]
 pub(super) struct Parameters {
     formula: &'static str,
@@ -38,7 +69,10 @@ pub(super) struct Parameters {
     strip: i64,
     #[serde(flatten)]
     walk: Walk,
-    has_gaps: bool,
+    summed: i64,
+    /// Whether some columns that a strip covers belong to no tap, in a walk that is not spread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    has_gaps: Option<bool>,
     counted: Vec<Count>,
     source: Factor,
     filter: Factor,
@@ -52,8 +86,8 @@ impl Parameters {
     pub(super) fn of(problem: &Problem<'_>, settings: Settings) -> Parameters {
         let Problem { op, operands, epilogue, .. } = problem;
         let walk = Walk::of(problem).expect("the engine supports the graph");
-        let strips = Fusion { axes: settings.strips(&epilogue.axes), ..epilogue.clone() };
-        let context = context(problem, &strips, (Item::Group, settings.items), &OWN_WORDS);
+        let strips = Fusion { axes: settings.strips(&walk, &epilogue.axes), ..epilogue.clone() };
+        let context = context(problem, &strips, (problem.item(), settings.items), &OWN_WORDS);
         let mut functions = BTreeSet::new();
         let source = factor(&context, &operands[walk.source], &mut functions);
         let filter = factor(&context, &operands[walk.filter], &mut functions);
@@ -69,7 +103,8 @@ impl Parameters {
             rows: settings.rows,
             strip: settings.strip,
             walk,
-            has_gaps: walk.has_gaps(settings.strip),
+            summed: walk.summed,
+            has_gaps: (!walk.spread).then(|| walk.has_gaps(settings.strip)),
             counted: counted(problem),
             source,
             filter,

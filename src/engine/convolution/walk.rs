@@ -2,12 +2,15 @@
 
 use serde::Serialize;
 
+use crate::engine::access::ceil_div;
 use crate::engine::convolution::problem::Problem;
 use crate::error::{Error, Result};
 use crate::graph::{ConvolutionMode, ConvolutionPass};
 
 /// How the taps of an element of the result lie in the operand that is read through the window:
-/// tap `t` of result `o` at `o * stride - padding + t * dilation`, along rows and columns.
+/// tap `t` of result `o` at `o * stride - padding + t * dilation`, along rows and columns. In a
+/// `spread` walk, along the response of a strided gradient, they are the other way round: element
+/// `o` that is read is part of the results at these places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Walk {
     /// Which of the operands is read through the window, and which is the filter.
@@ -15,6 +18,11 @@ pub(super) struct Walk {
     pub(super) source: usize,
     #[serde(skip)]
     pub(super) filter: usize,
+    #[serde(skip)]
+    pub(super) spread: bool,
+    /// Channels of a group that are summed over; of a filter's gradient one.
+    #[serde(skip)]
+    pub(super) summed: i64,
     /// Whether taps come in the reversed order of the filter's.
     pub(super) flipped: bool,
     pub(super) taps: [i64; 2],
@@ -32,62 +40,94 @@ impl Walk {
     /// `NotSupported` with the rule that a convolution breaks.
     pub(super) fn of(problem: &Problem<'_>) -> Result<Walk> {
         let refuse = |rule: String| Err(Error::not_supported(rule));
-        let Problem { op, shape, .. } = problem;
-        let multiplied = shape.k != 1 && op.pass != ConvolutionPass::BackwardFilter;
-        if shape.c != 1 || multiplied || shape.groups == 1 {
-            let (c, k) = (shape.c, shape.k);
-            let groups = shape.groups;
+        let Problem { op, shape, window, .. } = problem;
+        if shape.c != 1 || shape.groups == 1 {
+            let (groups, c, k) = (shape.groups, shape.c, shape.k);
             return refuse(format!("{groups} groups of {c} and {k} channels are not depthwise"));
         }
         if shape.image.len() != 2 {
-            return refuse(format!("{} spatial dimensions are not two", shape.image.len()));
+            return refuse(format!("{} spatial dimensions are more than two", shape.image.len()));
         }
         let two = |of: &[i64]| [of[0], of[1]];
-        let window = &op.window;
         let [strides, dilations] = [&window.filter_strides, &window.dilations].map(|of| two(of));
         let (taps, padding) = (two(&shape.filter), two(&window.pre_paddings));
         let reversed = op.mode == ConvolutionMode::Convolution;
         let (image, response) = (two(&shape.image), two(&shape.response));
-        match op.pass {
-            ConvolutionPass::Forward | ConvolutionPass::BackwardFilter => Ok(Walk {
-                source: 0,
-                filter: 1,
-                flipped: reversed,
-                taps,
-                strides,
-                dilations,
-                paddings: padding,
-                read: image,
-                result: response,
-            }),
-            ConvolutionPass::BackwardData if strides == [1, 1] => {
-                let reach = |axis: usize| (taps[axis] - 1) * dilations[axis] - padding[axis];
-                Ok(Walk {
-                    source: 1,
-                    filter: 0,
-                    flipped: !reversed,
-                    taps,
-                    strides,
-                    dilations,
-                    paddings: [0, 1].map(reach),
-                    read: response,
-                    result: image,
-                })
-            }
-            ConvolutionPass::BackwardData => {
-                refuse(format!("the gradient of an image with strides {strides:?}"))
-            }
+        let along_image = Walk {
+            source: 0,
+            filter: 1,
+            spread: false,
+            summed: 1,
+            flipped: reversed,
+            taps,
+            strides,
+            dilations,
+            paddings: padding,
+            read: image,
+            result: response,
+        };
+        if op.pass != ConvolutionPass::BackwardData {
+            return Ok(along_image);
+        }
+        let along_response = Walk {
+            source: 1,
+            filter: 0,
+            summed: shape.k,
+            read: response,
+            result: image,
+            ..along_image
+        };
+        if strides != [1, 1] {
+            return Ok(Walk { spread: true, ..along_response });
+        }
+        let reach = |axis: usize| (taps[axis] - 1) * dilations[axis] - padding[axis];
+        let paddings = [0, 1].map(reach);
+        Ok(Walk { flipped: !reversed, paddings, ..along_response })
+    }
+
+    /// Rows that a row meets: of the result, or of what is read in a spread walk.
+    pub(super) fn ages(&self) -> i64 {
+        self.met(0)
+    }
+
+    fn met(&self, axis: usize) -> i64 {
+        (self.taps[axis] - 1) * self.dilations[axis] / self.strides[axis] + 1
+    }
+
+    /// Columns that a strip of so many neighbours reads.
+    pub(super) fn span(&self, strip: i64) -> i64 {
+        match self.spread {
+            true => strip + self.met(1) - 1,
+            false => (strip - 1) * self.strides[1] + (self.taps[1] - 1) * self.dilations[1] + 1,
         }
     }
 
-    /// Rows of the result that a row that is read may belong to.
-    pub(super) fn ages(&self) -> i64 {
-        (self.taps[0] - 1) * self.dilations[0] / self.strides[0] + 1
+    /// Rows that are read at each step of a walk.
+    pub(super) fn rows_step(&self) -> i64 {
+        if self.spread { 1 } else { self.strides[0] }
     }
 
-    /// Columns that the taps of so many neighbours reach.
-    pub(super) fn span(&self, strip: i64) -> i64 {
-        (strip - 1) * self.strides[1] + (self.taps[1] - 1) * self.dilations[1] + 1
+    /// Results of a row of a strip at each step of a walk, and of a column of it.
+    fn spreads(&self) -> [i64; 2] {
+        if self.spread { self.strides } else { [1, 1] }
+    }
+
+    /// Sums that a thread has at a time for one channel.
+    pub(super) fn sums(&self, strip: i64) -> i64 {
+        let [rows, columns] = self.spreads();
+        self.ages() * rows * strip * columns
+    }
+
+    /// Rows and columns in which threads walk and have strips.
+    pub(super) fn walked(&self) -> [i64; 2] {
+        let extent = |axis: usize| match self.spread {
+            true => {
+                let lead = self.paddings[axis] % self.strides[axis];
+                ceil_div(self.result[axis].saturating_add(lead), self.strides[axis])
+            }
+            false => self.result[axis],
+        };
+        [0, 1].map(extent)
     }
 
     /// Whether some of these columns belong to no tap.
