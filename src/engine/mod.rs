@@ -67,6 +67,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::MmaEngine,
         &gemm::SimtEngine,
         &convolution::DepthwiseEngine,
+        &convolution::DepthwiseFilterEngine,
         &convolution::DirectEngine,
         &resample::DirectEngine,
         &attention::DecodeEngine,

@@ -263,6 +263,11 @@ fn depthwise_convolutions() {
 }
 
 #[test]
+fn depthwise_filters() {
+    run("depthwise_filter", none);
+}
+
+#[test]
 fn views() {
     run("views", near_one);
 }

@@ -3,6 +3,7 @@
 use kiln::device::Counters;
 use kiln::graph::Matmul;
 use kiln::{DType, OperationGraph, TensorDesc};
+use serde_json::json;
 
 use crate::convolution;
 use crate::harness::{self, Values, conflicts, fill};
@@ -61,4 +62,52 @@ fn pixels_cost_what_matrices_do() {
             assert!(beyond <= 2 * 32, "{pass} {config}: {beyond} bytes more than {read}");
         }
     }
+}
+
+/// The gradient of a filter reads each element of the response once, and of the image what its
+/// strips and the taps around them cover: 38 rows of 46 columns, as forward. An output, 9
+/// multiply-adds, takes a third of what `convolution_direct` does; partials are read once.
+#[test]
+fn depthwise_filters_read_what_they_must() {
+    let graph = convolution::graph(json!({
+        "pass": "backward_filter", "dtype": "f16", "n": 2, "groups": 32, "c": 1, "k": 1,
+        "image": [32, 32], "filter": [3, 3], "pre": [1, 1], "post": [1, 1],
+        "lay": "channels_last",
+    }));
+    let (groups, taps, outputs) = (32, 9, 2 * 32 * 32 * 32_u64);
+    let (image, response, result) = (2 * 2 * groups * 38 * 46, 2 * outputs, 2 * groups * taps);
+    let own = |split: u64| {
+        let knobs = format!("{{items=4, rows=8, split={split}, strip=4, threads=128}}");
+        count(&graph, &format!("convolution_depthwise_filter{knobs}"))
+    };
+    let per_output = |counters: &Counters| counters.total.lane_instructions as f64 / outputs as f64;
+    let whole = own(1);
+    assert_eq!(whole.total.global.bytes, image + response + result);
+    assert_eq!(conflicts(&whole), 0);
+    let direct = count(&graph, "convolution_direct{items=4, threads=256}");
+    let [taken, direct] = [&whole, &direct].map(per_output);
+    assert!(taken < 32.0 && direct > 100.0, "{taken:.1} and {direct:.1} instructions an output");
+    let combine = own(4);
+    assert_eq!(combine.total.global.bytes, 4 * 4 * groups * taps + result);
+}
+
+/// The gradient of a strided image reads each element of the response once, and once more what is
+/// next to a strip: of 8 rows, two strips have one more in front of them, and the last row is in a
+/// third, whose columns likewise. `convolution_direct` reads 9 taps and as many elements.
+#[test]
+fn spread_gradients_read_what_they_must() {
+    let graph = convolution::graph(json!({
+        "pass": "backward_data", "dtype": "f16", "n": 1, "groups": 32, "c": 1, "k": 1,
+        "image": [32, 32], "filter": [3, 3], "strides": [2, 2], "pre": [1, 1], "post": [1, 1],
+        "lay": "channels_last",
+    }));
+    let outputs = 32 * 32 * 32_u64;
+    let own = count(&graph, "convolution_depthwise{items=4, rows=8, strip=2, threads=128}");
+    let (response, threads) = (2 * 32 * 18 * 24, 3 * 9 * 8);
+    assert_eq!(own.total.global.bytes, response + 2 * outputs + threads * 2 * 4 * 9);
+    let direct = count(&graph, "convolution_direct{items=4, threads=256}");
+    let per_output = |counters: &Counters| counters.total.lane_instructions as f64 / outputs as f64;
+    let [own, direct] = [&own, &direct].map(per_output);
+    println!("{own} {direct}");
+    assert!(own < 20.0 && direct > 50.0, "{own:.1} and {direct:.1} instructions for an output");
 }

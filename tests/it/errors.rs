@@ -306,9 +306,9 @@ fn engines_and_knobs() {
         ErrorKind::BadParam,
         "unknown engine `conv`: expected one of pointwise, pointwise_general, pointwise_grouped, \
          reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_depthwise, \
-         convolution_direct, resample_direct, attention_decode, attention_wgmma, attention_mma, \
-         attention_simt, attention_backward_mma, attention_backward_simt, rnn_cta, rnn_cluster, \
-         rnn_grid, rnn_stream, rnn_step, signal",
+         convolution_depthwise_filter, convolution_direct, resample_direct, attention_decode, \
+         attention_wgmma, attention_mma, attention_simt, attention_backward_mma, \
+         attention_backward_simt, rnn_cta, rnn_cluster, rnn_grid, rnn_stream, rnn_step, signal",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(

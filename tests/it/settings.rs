@@ -67,6 +67,10 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
             (knobs(&["threads_row", "vector", "split", "cluster"]), read)
         }
         "attention_backward_simt" => (Vec::new(), false),
+        // Neighbouring groups take threads from the strips of a tap.
+        "convolution_depthwise_filter" => {
+            (knobs(&["items", "rows", "split", "strip", "threads"]), false)
+        }
         "attention_backward_mma" if config.knob("dq").unwrap() == 0 => {
             (knobs(&["dq", "step_k", "step_q"]), false)
         }

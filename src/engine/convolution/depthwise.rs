@@ -1,17 +1,18 @@
 //! The engine `convolution_depthwise`: groups of one channel, by threads that walk along rows.
 
 use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored_bytes, volume};
-use crate::engine::convolution::depthwise_parameters::{Parameters, Walk};
+use crate::engine::convolution::depthwise_parameters::Parameters;
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
+use crate::engine::convolution::walk::Walk;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
 use crate::engine::items::{Item, blocks, launch};
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
-use crate::error::Result;
-use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::error::{Error, Result};
+use crate::graph::{CanonicalGraph, ConvolutionPass, MatmulMath};
 use crate::kernel::{KernelPlan, Lowering};
 use crate::target::Target;
 
@@ -42,7 +43,11 @@ impl Engine for DepthwiseEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let decomposed = Decomposed::of(graph)?;
-        Walk::of(&Problem::of(decomposed.graph(), target.arch.capability)?)?;
+        let problem = Problem::of(decomposed.graph(), target.arch.capability)?.planar();
+        if problem.op.pass == ConvolutionPass::BackwardFilter {
+            return Err(Error::not_supported("the gradient of a filter".to_owned()));
+        }
+        Walk::of(&problem)?;
         let depthwise = Depthwise { decomposed, target };
         let best = depthwise.best();
         Ok(Box::new(Tuned::of(depthwise, [best])?))
@@ -61,25 +66,27 @@ struct Depthwise<'a> {
 impl Depthwise<'_> {
     fn problem(&self) -> Problem<'_> {
         let graph = self.decomposed.graph();
-        Problem::of(graph, self.target.arch.capability).expect("the engine supports the graph")
+        let problem = Problem::of(graph, self.target.arch.capability);
+        problem.expect("the engine supports the graph").planar()
     }
 
     /// Threads that have work.
     fn points(&self, problem: &Problem<'_>, settings: Settings) -> i64 {
-        let axes = settings.strips(&problem.epilogue.axes);
-        volume(&blocks(&axes, Item::Group, settings.items))
+        let axes = settings.strips(&walk_of(problem), &problem.epilogue.axes);
+        volume(&blocks(&axes, problem.item(), settings.items))
     }
 
     /// The most neighbouring channels of an access.
     fn items_max(&self, problem: &Problem<'_>) -> i64 {
         let graph = problem.graph;
-        let along = |at: usize| problem.epilogue.strides(graph, at).map_or(0, |of| of.group);
         let output = problem.epilogue.program.outputs[0];
-        if along(output) != 1 {
-            return 1;
-        }
         let bytes = graph.tensors[output].dtype.bytes() as i64;
-        (ACCESS_BYTES_MAX / bytes).min(problem.shape.groups)
+        let strides = problem.epilogue.strides(graph, output);
+        let (along, channels) = match problem.item() {
+            Item::Group => (strides.map_or(0, |of| of.group), problem.shape.groups),
+            _ => (strides.map_or(0, |of| of.inner), problem.epilogue.axes.inner),
+        };
+        if along == 1 { (ACCESS_BYTES_MAX / bytes).min(channels) } else { 1 }
     }
 }
 
@@ -90,7 +97,9 @@ fn walk_of(problem: &Problem<'_>) -> Walk {
 fn registers(problem: &Problem<'_>, walk: &Walk, settings: Settings) -> i64 {
     let words = if problem.op.math == MatmulMath::F64 { 2 } else { 1 };
     let Settings { items, strip, .. } = settings;
-    REGISTERS_OWN + words * items * (volume(&walk.taps) + walk.ages() * strip + 1)
+    let elements =
+        volume(&[walk.summed, walk.taps[0], walk.taps[1]]).saturating_add(walk.sums(strip));
+    REGISTERS_OWN.saturating_add(elements.saturating_add(1).saturating_mul(words * items))
 }
 
 impl Tunable<4> for Depthwise<'_> {
@@ -107,8 +116,8 @@ impl Tunable<4> for Depthwise<'_> {
         let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
         [
             knob("items", "neighbouring channels that a thread computes", &[1, 2, 4, 8]),
-            knob("rows", "rows of the result along which a thread walks", &[1, 4, 8, 16, 32]),
-            knob("strip", "neighbouring columns that a thread computes", &[1, 2, 4, 8]),
+            knob("rows", "rows of the response or image that a thread walks", &[1, 4, 8, 16, 32]),
+            knob("strip", "neighbouring columns of these that a thread has", &[1, 2, 4, 8]),
             knob("threads", "threads per block", &[128, 256]),
         ]
     }
@@ -124,8 +133,8 @@ impl Tunable<4> for Depthwise<'_> {
     fn best(&self) -> Settings {
         let problem = self.problem();
         let wanted = THREADS_SM * i64::from(self.target.sm_count);
-        let [height, width] = [0, 1].map(|axis| problem.epilogue.axes.spatial[axis]);
         let walk = walk_of(&problem);
+        let [height, width] = walk.walked();
         let fits = |of: &Settings| registers(&problem, &walk, *of) <= REGISTERS_MAX;
         let most = self.items_max(&problem);
         let all = [8, 4, 2, 1].into_iter().filter(|items| *items <= most);
@@ -174,10 +183,11 @@ impl Tunable<4> for Depthwise<'_> {
         let dram_bytes = stored_bytes(problem.graph);
         let steps = rows + walk.ages() - 1;
         // What a thread reads: its rows, as wide as its strip and the taps around it.
-        let read = (points * steps * walk.strides[0] * walk.span(strip)) as f64;
+        let read = volume(&[points, steps, walk.rows_step(), walk.span(strip), walk.summed]) as f64;
         let source = &problem.graph.tensors[problem.operands[walk.source].tensor];
         let width = source.dtype.bytes() as f64;
-        let multiply_adds = (points * steps * strip * items * volume(&walk.taps)) as f64;
+        let taps = volume(&[walk.summed, walk.taps[0], walk.taps[1]]);
+        let multiply_adds = volume(&[points, steps, strip, items, taps]) as f64;
         let operations = problem.graph.operations.len() as f64 * INSTRUCTIONS_OPERATION;
         let elements = volume(&problem.graph.tensors[problem.epilogue.tensor].dims) as f64;
         let double = problem.op.math == MatmulMath::F64;
@@ -206,7 +216,10 @@ impl Tunable<4> for Depthwise<'_> {
         let pass = ROLES[problem.op.pass as usize].1;
         let names = KernelNames {
             stem: format!("sm75_convolution_{}_depthwise_{pass}", graph.tensors[output].dtype),
-            template: "convolution/sm75_convolution_depthwise.cu",
+            template: match walk_of(&problem).spread {
+                true => "convolution/sm75_convolution_depthwise_spread.cu",
+                false => "convolution/sm75_convolution_depthwise.cu",
+            },
             entry: "convolution",
         };
         let points = self.points(&problem, *settings);

@@ -8,7 +8,9 @@ use crate::engine::items::{Fusion, Item, check_parameters, offset_max, only, pas
 use crate::engine::program::{GraphProgram, ancestors, check_results};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, Convolution, ConvolutionPass, ConvolutionShape, Op, Operation};
+use crate::graph::{
+    CanonicalGraph, Convolution, ConvolutionPass, ConvolutionShape, Op, Operation, Window,
+};
 
 /// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
@@ -18,6 +20,7 @@ const CAPABILITY_MIN: u16 = 75;
 pub(super) struct Problem<'a> {
     pub(super) graph: CanonicalGraph<'a>,
     pub(super) op: &'a Convolution,
+    pub(super) window: Window,
     pub(super) shape: ConvolutionShape,
     pub(super) operands: [Fusion; 2],
     pub(super) epilogue: Fusion,
@@ -58,6 +61,7 @@ impl<'a> Problem<'a> {
         let problem = Problem {
             graph,
             op,
+            window: op.window.clone(),
             operands: [
                 fusion(operands[0], first, &prologues[0], &operands[..1]),
                 fusion(operands[1], second, &prologues[1], &operands[1..]),
@@ -69,6 +73,21 @@ impl<'a> Problem<'a> {
         problem.epilogue.check(graph)?;
         check_parameters(&problem.passed())?;
         Ok(problem)
+    }
+
+    /// The same along two spatial dimensions: what has one is a row.
+    pub(super) fn planar(mut self) -> Problem<'a> {
+        if self.shape.image.len() != 1 {
+            return self;
+        }
+        let ConvolutionShape { image, filter, response, .. } = &mut self.shape;
+        [image, filter, response].into_iter().for_each(|extents| extents.insert(0, 1));
+        let Window { filter_strides, dilations, pre_paddings, post_paddings } = &mut self.window;
+        [filter_strides, dilations].into_iter().for_each(|steps| steps.insert(0, 1));
+        [pre_paddings, post_paddings].into_iter().for_each(|padding| padding.insert(0, 0));
+        self.operands.iter_mut().for_each(Fusion::add_row);
+        self.epilogue.add_row();
+        self
     }
 
     /// The tensors that are passed: each once, inputs first.
@@ -83,8 +102,7 @@ impl<'a> Problem<'a> {
 
     /// The largest coordinate on the way to an element.
     pub(super) fn reach(&self) -> i64 {
-        let Problem { op, shape, .. } = self;
-        let window = &op.window;
+        let Problem { window, shape, .. } = self;
         let reach = |axis: usize| {
             let padding = window.pre_paddings[axis].saturating_add(window.post_paddings[axis]);
             let taps = window.dilations[axis].saturating_mul(shape.filter[axis]);

@@ -1,7 +1,7 @@
 //! Pointwise operations on an operation's tensors.
 
 use crate::engine::access::{PARAMETERS_MAX, span_elements};
-use crate::engine::items::axes::{Axes, Strides};
+use crate::engine::items::axes::{Axes, Axis, Strides};
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
@@ -45,6 +45,22 @@ impl Fusion {
     /// What an epilogue reads besides the operation's result.
     pub(in crate::engine) fn followers(&self) -> impl Iterator<Item = usize> {
         self.inputs().filter(|at| *at != self.tensor)
+    }
+
+    /// Puts a spatial dimension of one element in front of the one that there is.
+    pub(in crate::engine) fn add_row(&mut self) {
+        self.axes.spatial.insert(0, 1);
+        for axis in &mut self.axes.of_tensor {
+            if *axis == Axis::Spatial(0) {
+                *axis = Axis::Spatial(1);
+            }
+        }
+        let own = self.coordinates.last_mut().expect("there are coordinates");
+        let row = own.clone();
+        debug_assert!(row.ends_with('0'), "the first spatial coordinate");
+        own.truncate(row.len() - 1);
+        own.push('1');
+        self.coordinates.insert(3, row);
     }
 
     /// Whether the operand is a tensor in memory that nothing is computed from.
