@@ -35,6 +35,62 @@ fn every_cell_of_the_documents_has_a_problem_file() {
     }
 }
 
+/// A file with `backward` runs all passes, whose gradients have torch's names.
+#[test]
+fn files_with_gradients_run_the_passes_of_training() {
+    let path = format!("{}/examples/problems/rnn_training.json", env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let outputs = folder.path().join("out.safetensors").to_str().expect("it is text").to_owned();
+    let run = ["run", &path, "--random", "1", "--check", "--sanitize", "--outputs", &outputs];
+    succeeds(&run);
+    let file = fs::read(outputs).expect("outputs were written");
+    let file = safetensors::SafeTensors::deserialize(&file).expect("well-formed");
+    for (name, dims) in [
+        ("output", vec![6, 4, 24]),
+        ("d_input", vec![6, 4, 16]),
+        ("d_h_0", vec![2, 4, 24]),
+        ("d_c_0", vec![2, 4, 32]),
+        ("d_weight_ih_l0", vec![128, 16]),
+        ("d_weight_hh_l1", vec![128, 24]),
+        ("d_weight_hr_l1", vec![24, 32]),
+        ("d_bias_hh_l0", vec![128]),
+    ] {
+        let view = file.tensor(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(view.shape(), dims, "{name}");
+        assert!(view.data().iter().any(|byte| *byte != 0), "{name}");
+    }
+    assert!(file.names().iter().all(|name| !name.contains("reserve")), "{:?}", file.names());
+}
+
+#[test]
+fn gradients_that_make_no_sense_are_refused() {
+    let document = |more: &str| {
+        format!(
+            r#"{{"rnn": {{"cell": "gru", "input_size": 2, "hidden_size": 3, "dtype": "f32",
+            "batch": 1, "steps": 2, {more}}}}}"#
+        )
+    };
+    for (more, text) in [
+        (
+            r#""backward": true, "tensors": ["reserve"]"#,
+            "rnn: tensor `reserve` with `backward`, whose passes have their own",
+        ),
+        (
+            r#""dropout": {"probability": 1.0}"#,
+            "rnn: dropout descriptor: probability 1, expected 0 to less than 1",
+        ),
+        (
+            r#""dropout": {"probability": 0.5, "seed": 9007199254740993}"#,
+            "rnn: dropout descriptor: seed 9007199254740993, expected at most 2^53 in magnitude",
+        ),
+    ] {
+        let error = Problem::from_json(&document(more)).expect_err("refused");
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, text));
+    }
+    let error = Network::from_json(&document(r#""backward": true"#)).expect_err("refused");
+    assert_eq!(error.to_string(), "rnn: `backward` has several graphs, expected one");
+}
+
 /// A saved plan of a network reads and writes what the network's own file does.
 #[test]
 fn saved_plans_of_networks_keep_their_tensors() {

@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   kiln demo
   kiln demo --rnn
+  kiln demo --train
   kiln demo --attention
   kiln demo --device sim:rtx4090
   kiln demo --device cuda:0 --json";
@@ -27,6 +28,9 @@ pub struct DemoArgs {
     /// Demonstrate recurrent networks instead of a pointwise chain
     #[arg(long)]
     rnn: bool,
+    /// Demonstrate the passes of training of recurrent networks: all gradients are checked
+    #[arg(long, conflicts_with_all = ["rnn", "attention"])]
+    train: bool,
     /// Demonstrate attention instead of a pointwise chain
     #[arg(long, conflicts_with = "rnn")]
     attention: bool,
@@ -60,10 +64,11 @@ fn chain(rows: i64, columns: i64) -> kiln::Result<OperationGraph> {
 
 pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     let kiln = args.device.open()?;
-    let (passed, rows) = match args.rnn {
-        true => networks::demo(&kiln, args.json)?,
-        false if args.attention => graphs(&kiln, attentions::attentions()?, args.json)?,
-        false => graphs(&kiln, chains()?, args.json)?,
+    let (passed, rows) = match (args.rnn, args.train, args.attention) {
+        (true, ..) => networks::demo(&kiln, args.json)?,
+        (_, true, _) => networks::train(&kiln, args.json)?,
+        (.., true) => graphs(&kiln, attentions::attentions()?, args.json)?,
+        _ => graphs(&kiln, chains()?, args.json)?,
     };
     if args.json {
         let device = kiln.device().target().to_string();

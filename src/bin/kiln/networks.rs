@@ -1,5 +1,9 @@
-//! `kiln demo --rnn`: builds, runs and checks recurrent networks of several kinds.
+//! `kiln demo --rnn` and `--train`: builds, runs and checks recurrent networks of several kinds.
 
+use std::time::{Duration, Instant};
+
+use kiln::dropout::DropoutDescriptor;
+use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
 use kiln::plan::{ExecutionPlan, Problem};
 use kiln::rnn::{CellKind, Extent, Optional, Rnn};
@@ -54,39 +58,110 @@ fn gru_reverse() -> Rnn {
 const BATCH: i64 = 8;
 const STEPS: i64 = 12;
 
+/// Networks whose three passes of training are run: dropout between layers, lengths, a projection,
+/// further states, two GEMMs of a step.
+fn trained() -> kiln::Result<Vec<(&'static str, Rnn, Optional)>> {
+    let states = Optional { h_initial: true, h_final: true, ..Optional::default() };
+    let cell_states = Optional { states_initial: true, states_final: true, ..states };
+    let dropped = DropoutDescriptor::set(Real::new(0.2), 1)?;
+    Ok(vec![
+        ("lstm bf16, 64", Rnn::lstm(64, 64).dtype(DType::Bf16), cell_states),
+        (
+            "lstm f16, 2 layers with dropout, both directions, ragged",
+            Rnn::lstm(32, 48).dtype(DType::F16).layers(2).bidirectional().dropout(dropped),
+            Optional { lengths: true, ..cell_states },
+        ),
+        ("lstm f32, peepholes, projection", Rnn::lstm(24, 48).peephole().projection(16), states),
+        ("gru bf16, batch-major, reverse", gru_reverse(), states),
+        (
+            "gru f64, reset before the product",
+            Rnn::new(CellKind::GruResetBefore, 16, 24).dtype(DType::F64),
+            states,
+        ),
+    ])
+}
+
+fn extent(rnn: &Rnn) -> Extent {
+    let steps = if rnn.layout == RowLayout::Packed { STEPS / 2 } else { STEPS };
+    Extent { batch: BATCH, rows: BATCH * steps }
+}
+
 /// Runs the networks; returns whether all results were correct, and the measurements.
 pub fn demo(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
+    let problem = |(name, rnn, with): (&'static str, Rnn, Optional)| {
+        Ok(Demonstrated {
+            name,
+            problem: Problem::new(rnn.network(extent(&rnn), with)?),
+            note: None,
+        })
+    };
+    let problems: kiln::Result<Vec<Demonstrated>> = networks().into_iter().map(problem).collect();
+    run(kiln, problems?, as_json)
+}
+
+/// Runs the passes of training of networks, as [`demo`] their inference.
+pub fn train(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
+    let problem = |(name, rnn, with): (&'static str, Rnn, Optional)| {
+        let training = rnn.training(extent(&rnn), Optional { reserve: true, ..with })?;
+        let bytes = training.row_bytes * BATCH as u64;
+        let note = Some(format!("keeps {bytes} bytes a step for the gradients"));
+        Ok(Demonstrated { name, problem: Problem::new(training), note })
+    };
+    let problems: kiln::Result<Vec<Demonstrated>> = trained()?.into_iter().map(problem).collect();
+    run(kiln, problems?, as_json)
+}
+
+/// A network that is run.
+struct Demonstrated {
+    name: &'static str,
+    problem: Problem,
+    note: Option<String>,
+}
+
+fn run(
+    kiln: &Kiln,
+    problems: Vec<Demonstrated>,
+    as_json: bool,
+) -> kiln::Result<(bool, Vec<Value>)> {
     let (mut rows, mut passed) = (Vec::new(), true);
     if !as_json {
         say!("device  {} [{}]", kiln.device().target(), kiln.device().kind());
         say!("{STEPS} steps of {BATCH} sequences\n");
         say!("{:58} {:>9}  {:>8}  check", "network", "build", "run");
     }
-    for (name, rnn, with) in networks() {
+    for Demonstrated { name, problem, note } in problems {
         progress::doing(format!("running {name}"));
-        let rows_given = BATCH * if rnn.layout == RowLayout::Packed { STEPS / 2 } else { STEPS };
-        let extent = Extent { batch: BATCH, rows: rows_given };
-        let network = rnn.network(extent, with)?;
-        let graph = network.graph.clone();
-        let inputs = Problem::new(network).random_values(1)?;
-        let start = std::time::Instant::now();
-        let plan = kiln.plan(&graph)?;
-        let built = start.elapsed();
-        let ran = kiln.trial(&plan, &inputs)?;
-        let checks = problem::check(&graph, &inputs, &ran)?;
+        let mut values = problem.random_values(1)?;
+        let (mut built, mut elapsed) = (Duration::ZERO, Duration::ZERO);
+        let (mut checks, mut stems) = (Vec::new(), Vec::new());
+        for (number, graph) in problem.graphs().into_iter().enumerate() {
+            let inputs = problem.inputs(number, &values);
+            let start = Instant::now();
+            let plan = kiln.plan(graph)?;
+            built += start.elapsed();
+            let ran = kiln.trial(&plan, &inputs)?;
+            elapsed += ran.elapsed;
+            checks.extend(problem::check(graph, &inputs, &ran)?);
+            stems.extend(kernels(&plan));
+            problem.store(number, &ran.outputs, &mut values);
+        }
         passed &= checks.iter().all(Check::passed);
         if as_json {
             rows.push(json!({
                 "network": name,
-                "kernels": kernels(&plan),
+                "note": note,
+                "kernels": stems,
                 "build_ms": built.as_secs_f64() * 1e3,
-                "run_ms": ran.elapsed.as_secs_f64() * 1e3,
+                "run_ms": elapsed.as_secs_f64() * 1e3,
                 "checks": checks.iter().map(check_json).collect::<Vec<Value>>(),
             }));
             continue;
         }
-        say!("{name:58} {:>9}  {:>8}  {}", shown(built), shown(ran.elapsed), summary(&checks));
-        say!("  {}", kernels(&plan).join(", "));
+        say!("{name:58} {:>9}  {:>8}  {}", shown(built), shown(elapsed), summary(&checks));
+        match note {
+            Some(note) => say!("  {note}; {} kernels", stems.len()),
+            None => say!("  {}", stems.join(", ")),
+        }
     }
     Ok((passed, rows))
 }
