@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use kiln::device::Buffer;
 use kiln::dropout::DropoutDescriptor;
 use kiln::expr::Real;
+use kiln::frontend::FrontEnd;
 use kiln::graph::{Direction, RowLayout};
 use kiln::layers::{PersistentRnn, RnnPack};
 use kiln::rnn::{
@@ -415,6 +416,59 @@ fn passes_of_random_networks_agree_with_the_reference() {
             for kiln in harness::dialects_by_turns(seed as usize) {
                 let what = format!("{seed}: {rnn:?} of {lengths:?}");
                 harness::check(kiln, &network.graph, None, &given, &what);
+            }
+        }
+    }
+}
+
+/// Named results of all passes of a network on a device, from values of its inputs by name.
+fn passes(rnn: &Rnn, extent: Extent, given: &Values) -> HashMap<String, Vec<f64>> {
+    let with = Optional { h_initial: true, h_final: true, reserve: true, ..Optional::default() };
+    let training = rnn.training(extent, with).unwrap();
+    let kiln = harness::kiln();
+    let mut state = training.initial_values(given.clone()).unwrap();
+    for (number, graph) in training.graphs().into_iter().enumerate() {
+        let plan = kiln.plan(graph).unwrap();
+        let inputs = training.inputs(number, &state);
+        let outputs = harness::run_plan(kiln, &plan, &inputs).unwrap();
+        training.store(number, &outputs, &mut state);
+    }
+    let mut values = training.named_values(&state);
+    let named = training.named_outputs().into_iter();
+    named.map(|tensor| (tensor.name, values.remove(&tensor.uid).unwrap())).collect()
+}
+
+/// Errors of 2048 steps do not add up: results are within some units in the last place of the same
+/// passes in double precision, of the same values.
+#[test]
+fn gradients_of_long_sequences_do_not_drift() {
+    let (steps, batch) = (2048, 2);
+    let extent = Extent { batch, rows: steps * batch };
+    let ulp = |bits: i32| 0.5_f64.powi(bits);
+    for (rnn, types) in [
+        (Rnn::lstm(4, 8), &[(DType::F32, ulp(23)), (DType::Bf16, ulp(7))][..]),
+        (Rnn::gru(4, 8), &[(DType::F16, ulp(10))]),
+    ] {
+        let with =
+            Optional { h_initial: true, h_final: true, reserve: true, ..Optional::default() };
+        let inputs = rnn.training(extent, with).unwrap().named_inputs();
+        let round = |tensor: &TensorDesc| {
+            // Weights as torch begins with, and gradients that do not vanish.
+            let span = if tensor.name.starts_with(['w', 'b']) { 0.35 } else { 1.0 };
+            let values = harness::fill(tensor, 40 + tensor.uid as u64, span);
+            values.into_iter().map(|value| DType::Bf16.round(DType::F16.round(value))).collect()
+        };
+        let given: Values = inputs.iter().map(|tensor| (tensor.uid, round(tensor))).collect();
+        let exact = passes(&rnn.clone().dtype(DType::F64), extent, &given);
+        for (dtype, ulp) in types.iter().copied() {
+            let found = passes(&rnn.clone().dtype(dtype), extent, &given);
+            for (name, exact) in &exact {
+                let norm = |values: &mut dyn Iterator<Item = f64>| -> f64 {
+                    values.map(|value| value * value).sum::<f64>().sqrt()
+                };
+                let apart = norm(&mut found[name].iter().zip(exact).map(|(a, b)| a - b));
+                let error = apart / norm(&mut exact.iter().copied());
+                assert!(error < 8.0 * ulp, "{dtype} {name}: {error}");
             }
         }
     }
