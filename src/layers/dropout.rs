@@ -85,36 +85,9 @@ const COUNT: i64 = 3;
 impl Draw {
     /// Of so many dropouts, at least one.
     pub(super) fn new(kiln: &Kiln, count: usize) -> Result<Draw> {
-        let planned =
-            |elements: usize, by: Option<usize>| -> Result<(ExecutionPlan, VariantPack)> {
-                let mut graph = OperationGraph::builder();
-                let mut of = |uid: i64, name: &str| {
-                    // Positions lie behind seeds.
-                    let alignment = POSITION_BYTES;
-                    let tensor = TensorDesc::packed(uid, name, &[elements as i64], DType::I32);
-                    graph.tensor(TensorDesc { alignment, ..tensor })
-                };
-                let [read, written] = [of(READ, "read"), of(WRITTEN, "written")];
-                let integers = |mode| Pointwise::new(mode).math(Math::I32);
-                match by {
-                    None => graph.pointwise_into(integers(Mode::Identity), &[read], written),
-                    Some(_) => {
-                        let count = TensorDesc::packed(COUNT, "count", &[1], DType::I32);
-                        let count = graph.tensor(TensorDesc { by_value: true, ..count });
-                        graph.pointwise_into(integers(Mode::Add), &[read, count], written);
-                    }
-                }
-                let plan = kiln.plan(&graph.build()?)?;
-                let mut pack = VariantPack::new();
-                let bytes = (elements * POSITION_BYTES) as u64;
-                for uid in [READ, WRITTEN] {
-                    pack.place(uid, DeviceMemory { address: 0, bytes });
-                }
-                by.into_iter().for_each(|count| pack.set_value(COUNT, count as f64));
-                Ok((plan, pack))
-            };
         let all = DropoutStates::bytes_of(count) / POSITION_BYTES;
-        Ok(Draw { count, keep: planned(all, None)?, advance: planned(count, Some(count))? })
+        let (keep, advance) = (planned(kiln, all, None)?, planned(kiln, count, Some(count))?);
+        Ok(Draw { count, keep, advance })
     }
 
     /// Copies the state to `kept`, an address and its device's identity, and moves it on.
@@ -141,4 +114,36 @@ impl Draw {
         }
         Ok(())
     }
+}
+
+/// A plan that copies so many integers, and adds a number to each.
+fn planned(
+    kiln: &Kiln,
+    elements: usize,
+    by: Option<usize>,
+) -> Result<(ExecutionPlan, VariantPack)> {
+    let mut graph = OperationGraph::builder();
+    let [read, written] = [(READ, "read"), (WRITTEN, "written")].map(|(uid, name)| {
+        // Positions lie behind seeds.
+        let alignment = POSITION_BYTES;
+        let tensor = TensorDesc::packed(uid, name, &[elements as i64], DType::I32);
+        graph.tensor(TensorDesc { alignment, ..tensor })
+    });
+    let integers = |mode| Pointwise::new(mode).math(Math::I32);
+    match by {
+        None => graph.pointwise_into(integers(Mode::Identity), &[read], written),
+        Some(_) => {
+            let count = TensorDesc::packed(COUNT, "count", &[1], DType::I32);
+            let count = graph.tensor(TensorDesc { by_value: true, ..count });
+            graph.pointwise_into(integers(Mode::Add), &[read, count], written);
+        }
+    }
+    let plan = kiln.plan(&graph.build()?)?;
+    let mut pack = VariantPack::new();
+    let bytes = (elements * POSITION_BYTES) as u64;
+    for uid in [READ, WRITTEN] {
+        pack.place(uid, DeviceMemory { address: 0, bytes });
+    }
+    by.into_iter().for_each(|count| pack.set_value(COUNT, count as f64));
+    Ok((plan, pack))
 }
