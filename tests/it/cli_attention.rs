@@ -158,6 +158,30 @@ fn every_operand_of_an_attention_can_be_named() {
     }
 }
 
+/// Layers of more than a tile, in training.
+#[test]
+fn layers_in_training_give_what_the_reference_gives() {
+    for more in [
+        r#""heads": 3, "q_size": 24, "k_size": 17, "q_proj_size": 40, "k_proj_size": 40,
+           "v_proj_size": 33, "o_proj_size": 24, "biases": true, "dtype": "f16", "batch": 3,
+           "queries": 37, "keys": 70, "layout": ["time", "beam", "batch"], "residuals": true,
+           "attn_dropout": { "probability": 0.3, "seed": 5 }"#,
+        r#""heads": 2, "q_size": 20, "k_size": 32, "v_size": 24, "q_proj_size": 32,
+           "k_proj_size": 0, "v_proj_size": 0, "o_proj_size": 12, "dtype": "f32",
+           "math": "tf32", "batch": 2, "queries": 70, "keys": 37,
+           "layout": ["beam", "batch", "time"], "post_dropout": { "probability": 0.5 }"#,
+        r#""heads": 4, "q_size": 64, "o_proj_size": 0, "biases": true, "dtype": "bf16",
+           "batch": 2, "queries": 65, "keys": 129, "layout": ["batch", "time", "beam"],
+           "residuals": true, "attn_dropout": { "probability": 0.1, "seed": -1 },
+           "post_dropout": { "probability": 0.1, "seed": -1 }"#,
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mha.json");
+        std::fs::write(&path, format!(r#"{{"mha": {{{more}, "backward": true}}}}"#)).unwrap();
+        succeeds(&["run", path.to_str().unwrap(), "--random", "1", "--check", "--sanitize"]);
+    }
+}
+
 /// A case as a document.
 fn document(case: &Case) -> String {
     let Case { heads, sizes, projections, order, .. } = case;

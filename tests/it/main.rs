@@ -47,6 +47,7 @@ mod long;
 mod mha_descriptors;
 mod mha_forward;
 mod mha_gradients;
+mod mha_random;
 mod mha_torch;
 mod mha_training;
 mod mha_vectors;

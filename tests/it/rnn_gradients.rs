@@ -304,7 +304,7 @@ fn a_reserve_space_of_something_else_is_refused() {
     );
     assert_eq!(
         refused("data", STEPS - 1, &data),
-        "rnn backward data: the reserve space is of 12 vectors, not of 9"
+        "rnn backward data: the reserve space is of 12 vectors, not of 9 vectors"
     );
     let without =
         of.pack(&DATA.map(|role| if role == Role::Reserve { Role::Lengths } else { role }));
