@@ -182,7 +182,8 @@ fn specs() -> BTreeMap<&'static str, Vec<KernelSpec>> {
     let mut specs: BTreeMap<&str, Vec<KernelSpec>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for target in ["t4", "a100", "h200"].map(|name| Target::named(name).unwrap()) {
-        for graph in graphs().into_iter().map(|(graph, _)| graph).chain(more_graphs()) {
+        let others = more_graphs().into_iter().map(|graph| (graph, vec![]));
+        for (graph, knobs) in graphs().into_iter().chain(others) {
             for engine in engines().iter().map(|engine| engine.name()) {
                 let Ok(supported) = engine::supported(engine, graph.canonical(), &target) else {
                     continue;
@@ -190,7 +191,11 @@ fn specs() -> BTreeMap<&'static str, Vec<KernelSpec>> {
                 let all = EngineConfig::all(engine, &supported.knobs());
                 let apart = (all.len() / SAMPLE / 4).max(1) | 1;
                 let spread = all.iter().step_by(apart).filter_map(|of| supported.lower(of).ok());
-                let own = supported.lower(&supported.heuristic()).ok();
+                let own = supported.heuristic();
+                let has = |name: &str| supported.knobs().iter().any(|knob| knob.name == name);
+                let asked = knobs.iter().filter(|(knob, _)| has(knob));
+                let own = asked.fold(own, |own, (knob, value)| own.with(knob, *value));
+                let own = supported.lower(&own).ok();
                 for spec in spread.take(SAMPLE).chain(own).flat_map(|of| of.kernels) {
                     let spec = spec.spec;
                     if seen.insert((spec.template, spec.parameters.to_string())) {

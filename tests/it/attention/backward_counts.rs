@@ -83,6 +83,42 @@ fn products_are_those_of_tiles_that_are_attended_to() {
     }
 }
 
+/// So do products of tf32, and of heads of which two warps share keys; no access to shared memory
+/// waits for a bank.
+#[test]
+fn products_of_every_kind_have_no_conflicts() {
+    use DType::{Bf16, F32};
+    use MatmulMath::Tf32;
+    for (math, dtype, depth, width, cta_k, step_q) in [
+        (Tf32, F32, 64, 64, 64, 32),
+        (Tf32, F32, 128, 96, 32, 16),
+        (MatmulMath::F32, Bf16, 256, 256, 32, 32),
+        (MatmulMath::F32, Bf16, 192, 128, 32, 16),
+    ] {
+        let shape = AttentionShape { queries: 128, keys: 128, depth, width, ..SHAPE };
+        let storage = [Storage { alignment: 256, ..Storage::packed(dtype) }; 4];
+        let op = AttentionBackward::new(Attention::new(math));
+        let case = backward_cases::case_of(op, shape, storage, [true; 4], 1);
+        let scores = (shape.heads * shape.queries * shape.keys) as u64;
+        let [depth, width] = [depth, width].map(|of| of as u64);
+        for (form, config) in forms(cta_k, step_q) {
+            let config =
+                if form == "own" { config.with("cta_q", 64).with("step_k", 16) } else { config };
+            let counts = harness::count_each(&case.graph, &config, &case.inputs);
+            let done =
+                |of: &Counters| -> u64 { of.products.iter().map(|of| of.multiply_adds).sum() };
+            let want = match form {
+                "own" => [0, scores * (2 * depth + width), scores * 2 * (depth + width)],
+                _ => [0, scores * (3 * depth + 2 * width), 0],
+            };
+            let what = format!("{config} {dtype} {depth} {width}");
+            assert_eq!(counts.iter().map(done).collect::<Vec<_>>(), want, "{what}");
+            let conflicts: Vec<u64> = counts.iter().map(conflicts).collect();
+            assert_eq!(conflicts, [0, 0, 0], "{what}");
+        }
+    }
+}
+
 /// A block reads its tile of keys once, and all queries that attend to it once; what is added to dQ
 /// is as much as its tile.
 #[test]
@@ -187,15 +223,24 @@ fn defaults_spill_nothing() {
         ..causal.clone()
     };
     let mut graphs = Vec::new();
-    for elements in [64, 96, 128] {
+    let (half, tf32) = ((DType::Bf16, MatmulMath::F32), (DType::F32, MatmulMath::Tf32));
+    for (depth, width, (dtype, math)) in [
+        (64, 64, half),
+        (96, 96, half),
+        (128, 128, half),
+        (192, 128, half),
+        (256, 256, half),
+        (64, 64, tf32),
+        (128, 128, tf32),
+    ] {
         let shape = AttentionShape {
             batches: 2,
             heads: 32,
             kv_heads: 8,
             queries: 2048,
             keys: 2048,
-            depth: elements,
-            width: elements,
+            depth,
+            width,
         };
         let all = Attention {
             intervals: true,
@@ -210,12 +255,13 @@ fn defaults_spill_nothing() {
         let dropped = Attention { dropout: all.dropout, ..causal.clone() };
         for op in [causal.clone(), model.clone(), dropped, all] {
             let (bias, sinks) = (op.bias, op.sinks);
+            let op = Attention { math, ..op };
             let op = AttentionBackward { dbias: bias, dsinks: sinks, ..AttentionBackward::new(op) };
-            let storage = [Storage::packed(DType::Bf16); 4];
+            let storage = [Storage::packed(dtype); 4];
             graphs.push(backward_cases::graph(&op, shape, storage, [true; 4]));
         }
     }
     let targets = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
     let sources = harness::default_sources(&ENGINES, &targets, &graphs);
-    harness::compile_without_spills(&harness::sampled(sources, 8));
+    harness::compile_without_spills(&harness::sampled(sources, 16));
 }

@@ -162,8 +162,6 @@ struct DeltaParameters {
 pub(super) struct DqAccum {
     /// Queries of a tile.
     pub(super) step_q: i64,
-    /// K of one MMA, whose multiple a row is.
-    pub(super) mma_k: i64,
     /// Whether blocks add in order, and count who has.
     pub(super) ordered: bool,
     /// Whether an addition is of four elements.

@@ -3,9 +3,9 @@
 //!
 //! `kernels` has what all engines share: delta, the sum of dO O of each row, and the gradients of
 //! what a score is modified with. The engines differ in how dQ, and dK and dV, are summed: by
-//! kernels of their own, so that no two blocks add to one element, or, on tensor cores, by blocks of
-//! keys that add to dQ in an order of their tiles. Either way results repeat bit by bit; only where
-//! blocks add in any order they need not.
+//! kernels of their own, so that no two blocks add to one element, or, on tensor cores, by blocks
+//! of keys that add to dQ in an order of their tiles. Either way results repeat bit by bit; only
+//! where blocks add in any order they need not.
 
 mod kernels;
 mod mma;

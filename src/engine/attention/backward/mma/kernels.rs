@@ -8,7 +8,7 @@ use crate::engine::attention::backward::kernels::{
     DELTA, DqAccum, Launch, delta, kernel, names, optional, passed,
 };
 use crate::engine::attention::backward::mma::schedule::{
-    CONVERT_THREADS, DqSum, Half, MMA_K, Mma, OPERAND_TILE, Schedule,
+    CONVERT_THREADS, DqSum, Half, Mma, OPERAND_TILE, Schedule,
 };
 use crate::engine::attention::backward::parameters::{
     GradientParameters, gradient_parameters, type_of, with_workspace,
@@ -54,15 +54,17 @@ impl Mma<'_> {
         line: String,
     ) -> MmaParameters {
         let forward = &self.problem.forward;
-        let access = |slot: &str| forward.access(slot, 8);
+        let access = |slot: &str| forward.access(slot, 16 / self.element.bytes() as i64);
+        let operand = if self.is_tf32() { "tf32" } else { self.element.name() };
         let of = Source::Score;
         MmaParameters {
             gradient: gradient_parameters(&self.problem, passed, of, line, workspace),
-            mma: MmaInstruction::new(MMA_K, [self.element.name(); 2]),
+            mma: MmaInstruction::new(self.mma_k(), [operand; 2]),
+            mma_k: self.mma_k(),
             element: ctype(self.element),
             scale: literal(forward, forward.op.scale_of(forward.shape.depth)),
             transposes: false,
-            tf32: false,
+            tf32: self.is_tf32(),
             narrow_kv: false,
             narrow_q: None,
             narrow_k: None,
@@ -95,11 +97,14 @@ impl Mma<'_> {
             mma: self.parameters(&passed, &workspace, half, line),
             cta_k: half.rows,
             step_q: half.step,
+            warps_d: half.warps_d,
             dk_access: problem.forward.access("dk", 2),
             dv_access: problem.forward.access("dv", 2),
             accum: accum.map(|accum| AddedDq {
                 ordered: accum.ordered,
                 vectors: accum.vectors,
+                columns: half.dq_columns,
+                chunked: half.dq_chunks > 1,
                 raster_pairs: self.raster_pairs(),
             }),
         };
@@ -163,6 +168,7 @@ struct MmaParameters {
     #[serde(flatten)]
     gradient: GradientParameters,
     mma: MmaInstruction,
+    mma_k: i64,
     element: &'static str,
     scale: String,
     transposes: bool,
@@ -185,6 +191,7 @@ struct KeyParameters {
     mma: MmaParameters,
     cta_k: i64,
     step_q: i64,
+    warps_d: i64,
     dk_access: i64,
     dv_access: i64,
     accum: Option<AddedDq>,
@@ -195,6 +202,9 @@ struct KeyParameters {
 struct AddedDq {
     ordered: bool,
     vectors: bool,
+    /// Columns that a warp computes at a time, and whether it has more.
+    columns: i64,
+    chunked: bool,
     raster_pairs: i64,
 }
 

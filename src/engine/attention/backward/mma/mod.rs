@@ -1,11 +1,12 @@
-//! Gradients of attention on tensor cores by `mma.sync`, for 16-bit floats from sm_80 (Dao 2023,
-//! "FlashAttention-2").
+//! Gradients of attention on tensor cores by `mma.sync`, for 16-bit floats and tf32 from sm_80 (Dao
+//! 2023, "FlashAttention-2").
 //!
 //! A block of the kernel of dK and dV has a tile of keys, rows of S^T: P^T and dS^T are operands of
-//! the next MMA in the registers that they are computed in. It adds dS K of each tile of queries to
-//! dQ in workspace, in an order of the tiles of keys or in any: 5 GEMMs of tiles. Or dQ has a kernel
-//! of its own, whose blocks have a tile of queries and compute the scores again: 7 GEMMs of tiles,
-//! and no sum of blocks.
+//! the next MMA in the registers that they are computed in, or in shared memory where two warps
+//! share keys, because dK and dV are more than the registers of one. It adds dS K of each tile of
+//! queries to dQ in workspace, in an order of the tiles of keys or in any: 5 GEMMs of tiles. Or dQ
+//! has a kernel of its own, whose blocks have a tile of queries and compute the scores again: 7
+//! GEMMs of tiles, and no sum of blocks.
 
 mod kernels;
 mod schedule;
@@ -13,7 +14,7 @@ mod work;
 
 use crate::dtype::DType;
 use crate::engine::attention::backward::mma::schedule::{
-    LEAST, Mma, ORDERED, OWN, Schedule, Settings, UNORDERED,
+    LEAST, LEAST_SHARED, Mma, ORDERED, OWN, Schedule, Settings, UNORDERED,
 };
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::work::GAIN_MIN;
@@ -31,8 +32,8 @@ const NAME: &str = "attention_backward_mma";
 /// The first architecture with `cp.async` and these MMAs.
 const CAPABILITY_MIN: u16 = 80;
 
-/// Maximum elements of a head: dK and dV of a warp's keys are in registers.
-const ELEMENTS_MAX: i64 = 128;
+/// Maximum elements of a head: dK and dV of the keys of two warps are in registers.
+const ELEMENTS_MAX: i64 = 256;
 
 /// The engine `attention_backward_mma`: gradients on `mma.sync` tensor cores.
 #[derive(Debug, Clone, Copy)]
@@ -58,10 +59,15 @@ impl Engine for BackwardMmaEngine {
         let types = ["q", "k", "v", "do"].map(|slot| forward.tensor(slot).dtype);
         let [q, k, v, d_o] = types;
         let same = types.iter().all(|dtype| *dtype == q);
-        if forward.op.math == MatmulMath::F64 || !same || !matches!(q, DType::F16 | DType::Bf16) {
+        let takes = match q {
+            DType::F16 | DType::Bf16 => forward.op.math != MatmulMath::F64,
+            DType::F32 => forward.op.math == MatmulMath::Tf32,
+            _ => false,
+        };
+        if !same || !takes {
             return unsupported(format!(
                 "q is {q}, k is {k}, v is {v} and do is {d_o} in math {}: tensor cores take f16 \
-                 or bf16 for all of them in f32 or tf32",
+                 or bf16 for all of them in f32 or tf32, f32 in tf32",
                 forward.op.math.name()
             ));
         }
@@ -71,7 +77,7 @@ impl Engine for BackwardMmaEngine {
                 "heads of {depth} and {width} elements, more than {ELEMENTS_MAX}"
             ));
         }
-        Ok(Box::new(Tuned::of(Mma { problem, target, element: q }, [LEAST])?))
+        Ok(Box::new(Tuned::of(Mma { problem, target, element: q }, [LEAST, LEAST_SHARED])?))
     }
 }
 
@@ -107,7 +113,8 @@ impl Tunable<5> for Mma<'_> {
         self.schedule_of(settings)
     }
 
-    /// The faster one, by the cost model, of the two ways of dQ that repeat bit by bit.
+    /// The faster one, by the cost model, of the two ways of dQ that repeat bit by bit, with other
+    /// tiles where blocks would wait for each other.
     fn best(&self) -> Settings {
         let model = CostModel::of(self.target);
         let us = |settings: &Settings| {
@@ -115,7 +122,8 @@ impl Tunable<5> for Mma<'_> {
             model.predicted_us(&self.work_of(&schedule))
         };
         let all = [ORDERED, OWN].into_iter().filter_map(|dq| self.best_of(dq));
-        all.min_by(|a, b| us(a).total_cmp(&us(b))).expect("the least tile fits")
+        let rule = all.min_by(|a, b| us(a).total_cmp(&us(b))).expect("the least tile fits");
+        self.cheapest(self.target, rule, self.tiles_of(ORDERED))
     }
 
     fn reasons(&self) -> Vec<String> {
@@ -167,9 +175,11 @@ impl Tunable<5> for Mma<'_> {
     }
 
     fn notes(&self, settings: Settings) -> Notes {
+        let rounds = self.is_tf32().then_some(NumericalNote::DownConvertInputs);
         let any_order = (settings.dq == UNORDERED).then_some(NumericalNote::Nondeterministic);
+        let of_settings = rounds.into_iter().chain(any_order);
         Notes {
-            numerical: [NumericalNote::TensorCore].into_iter().chain(any_order).collect(),
+            numerical: [NumericalNote::TensorCore].into_iter().chain(of_settings).collect(),
             behavior: vec![BehaviorNote::RuntimeCompilation, BehaviorNote::Workspace],
         }
     }

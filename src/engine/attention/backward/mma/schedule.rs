@@ -11,11 +11,14 @@ use crate::target::Target;
 
 const THREADS_MAX: i64 = 256;
 
-/// K of one MMA: 32 bytes.
-pub(super) const MMA_K: i64 = 16;
+/// Columns of B that a warp loads at once: head dimensions are padded to them.
+const COLUMNS: i64 = 16;
 
 /// Registers for addresses, coordinates and fragments, by NVRTC's report.
 const REGISTERS_OTHER: i64 = 64;
+
+/// Warps that share 16 keys where dK and dV of these are more than one warp's registers.
+const WARPS_SHARING: i64 = 2;
 
 /// Bytes of lse, delta and the bounds of the keys of a query.
 const QUERY_BYTES: i64 = 16;
@@ -39,10 +42,16 @@ pub(super) const OPERAND_TILE: Tile = Tile { cta_q: 32, cta_k: 32 };
 pub(super) const LEAST: Settings =
     Settings { cta_k: 16, cta_q: 16, dq: OWN, step_k: 16, step_q: 16 };
 
+/// The same where warps share keys.
+pub(super) const LEAST_SHARED: Settings = Settings { step_q: 32, ..LEAST };
+
 /// Rows of a block and of a step in the order in which they are tried: larger ones read what they
 /// iterate over less often.
 const TILES: [[i64; 2]; 7] =
     [[128, 64], [128, 32], [64, 64], [64, 32], [64, 16], [32, 16], [16, 16]];
+
+/// The same where warps share keys: each has at least 16 queries of a step.
+const TILES_SHARED: [[i64; 2]; 3] = [[64, 32], [32, 32], [16, 32]];
 
 /// Values of the knob `dq`: dQ has a kernel of its own; blocks of keys add to it in order; they add
 /// to it in any order.
@@ -57,6 +66,7 @@ settings! { pub(super) struct Settings { cta_k, cta_q, dq, step_k, step_q } }
 pub(super) struct Mma<'a> {
     pub(super) problem: BackwardProblem<'a>,
     pub(super) target: &'a Target,
+    /// Type of the MMA's operands in memory; f32 is rounded to tf32.
     pub(super) element: DType,
 }
 
@@ -65,6 +75,11 @@ pub(super) struct Mma<'a> {
 pub(super) struct Half {
     pub(super) rows: i64,
     pub(super) step: i64,
+    /// Warps that share 16 rows: each has some of the scores, and of the columns of results.
+    pub(super) warps_d: i64,
+    /// Columns of dQ that a warp computes at a time, where it does, and how often.
+    pub(super) dq_columns: i64,
+    pub(super) dq_chunks: i64,
     pub(super) registers: i64,
     pub(super) shared_bytes: i64,
     pub(super) blocks: i64,
@@ -72,7 +87,7 @@ pub(super) struct Half {
 
 impl Half {
     pub(super) fn threads(&self) -> i64 {
-        self.rows / MMA_M * 32
+        self.rows / MMA_M * 32 * self.warps_d
     }
 }
 
@@ -105,7 +120,24 @@ impl Mma<'_> {
     /// Head dimensions in whole MMAs.
     pub(super) fn padded(&self) -> [i64; 2] {
         let AttentionShape { depth, width, .. } = self.problem.forward.shape;
-        [depth, width].map(|elements| ceil_div(elements, MMA_K) * MMA_K)
+        [depth, width].map(|elements| ceil_div(elements, COLUMNS) * COLUMNS)
+    }
+
+    pub(super) fn is_tf32(&self) -> bool {
+        self.element == DType::F32
+    }
+
+    /// K of one MMA: 32 bytes.
+    pub(super) fn mma_k(&self) -> i64 {
+        32 / self.element.bytes() as i64
+    }
+
+    /// Warps that share 16 keys. Those of tf32 do not: their P is no operand from shared memory
+    /// (`attention/tile.cuh` permutes lines that it reads by columns).
+    fn warps_d(&self) -> i64 {
+        let [depth, width] = self.padded();
+        let alone = (depth + width) / 2 + COLUMNS + REGISTERS_OTHER;
+        if alone <= REGISTERS_THREAD_MAX || self.is_tf32() { 1 } else { WARPS_SHARING }
     }
 
     /// Registers for what a score is modified with and for random numbers. Programs of the scores
@@ -124,19 +156,31 @@ impl Mma<'_> {
     }
 
     fn of_keys(&self, cta_k: i64, step_q: i64, dq: i64) -> Half {
-        let [depth, width] = self.padded();
-        // dS of a tile, and the ticket. Scores are no longer needed where dQ is computed.
-        let own_bytes = match dq {
-            OWN => 0,
-            _ => cta_k * line_bytes(self.element, step_q) + TICKET_BYTES,
+        let warps_d = self.warps_d();
+        let share = |elements: i64, warps: i64| ceil_div(elements, COLUMNS * warps) * COLUMNS;
+        let [depth, width] = self.padded().map(|elements| share(elements, warps_d));
+        let warp_q = step_q / warps_d;
+        let others = (depth + width) / 2 + REGISTERS_OTHER + self.score_registers(warp_q);
+        // Scores are not needed any more where dQ is computed, as much of it at a time as fits.
+        let warps_dq = (cta_k * warps_d / step_q).max(1);
+        let [dq_columns, dq_chunks] = match dq {
+            OWN => [0, 0],
+            _ => chunks_of(share(self.padded()[0], warps_dq), others),
+        };
+        // dS of a tile and the ticket; P and dS where warps share keys.
+        let tile_s = cta_k * line_bytes(self.element, step_q);
+        let own_bytes = match (dq, warps_d) {
+            (OWN, 1) => 0,
+            (OWN, _) => 2 * tile_s,
+            (_, warps_d) => warps_d.min(2) * tile_s + TICKET_BYTES,
         };
         Half {
             rows: cta_k,
             step: step_q,
-            registers: (depth + width) / 2
-                + step_q
-                + REGISTERS_OTHER
-                + self.score_registers(step_q),
+            warps_d,
+            dq_columns,
+            dq_chunks,
+            registers: others + warp_q.max(dq_columns / 2),
             shared_bytes: self.tile_bytes(cta_k)
                 + 2 * (self.tile_bytes(step_q) + step_q * QUERY_BYTES)
                 + own_bytes,
@@ -149,6 +193,9 @@ impl Mma<'_> {
         Half {
             rows: cta_q,
             step: step_k,
+            warps_d: 1,
+            dq_columns: 0,
+            dq_chunks: 0,
             registers: depth / 2 + step_k + REGISTERS_OTHER + self.score_registers(step_k),
             shared_bytes: self.tile_bytes(cta_q) + 2 * self.tile_bytes(step_k),
             blocks: self.problem.forward.blocks(cta_q),
@@ -184,6 +231,10 @@ impl Mma<'_> {
 
     /// As [`check`](Self::check), and what adding to dQ asks for besides.
     fn check_keys(&self, half: &Half, dq: i64) -> Result<(), String> {
+        let Half { rows, step, warps_d, .. } = *half;
+        if warps_d > 1 && step < warps_d * COLUMNS {
+            return Err(format!("{warps_d} warps share {step} queries, 16 at least for each"));
+        }
         self.check(half)?;
         if dq == OWN {
             return Ok(());
@@ -191,11 +242,10 @@ impl Mma<'_> {
         if self.problem.rows() == 0 {
             return Err(format!("dq={dq}: there are no queries"));
         }
-        if half.step > half.rows {
-            let [rows, step] = [half.rows, half.step];
-            return Err(format!("dq={dq}: {step} queries of dQ are more than {rows} keys"));
+        if step > rows * warps_d {
+            return Err(format!("dq={dq}: {step} queries of dQ for the warps of {rows} keys"));
         }
-        let blocks = self.convert_blocks(half.step);
+        let blocks = self.convert_blocks(step);
         match blocks > GRID_MAX {
             true => Err(format!("needs {blocks} blocks, more than a grid has")),
             false => Ok(()),
@@ -253,7 +303,6 @@ impl Mma<'_> {
             }
             _ => DqSum::Added(DqAccum {
                 step_q,
-                mma_k: MMA_K,
                 ordered: dq == ORDERED,
                 vectors: self.target.arch.capability >= VECTORS_CAPABILITY,
             }),
@@ -265,28 +314,55 @@ impl Mma<'_> {
     /// The first tile that fits and leaves no SM idle.
     fn first(
         &self,
+        tiles: &[[i64; 2]],
         half: impl Fn(i64, i64) -> Half,
         check: impl Fn(&Half) -> Result<(), String>,
     ) -> Option<Half> {
-        let all: Vec<Half> = TILES
-            .into_iter()
-            .map(|[rows, step]| half(rows, step))
+        let all: Vec<Half> = tiles
+            .iter()
+            .map(|[rows, step]| half(*rows, *step))
             .filter(|half| check(half).is_ok())
             .collect();
         let busy = |half: &&Half| half.blocks >= i64::from(self.target.sm_count);
         all.iter().find(busy).or(all.last()).copied()
     }
 
+    /// All tiles, with dQ added up by blocks in this way.
+    pub(super) fn tiles_of(&self, dq: i64) -> impl Iterator<Item = Settings> {
+        let of = move |[cta_k, step_q]: &[i64; 2]| {
+            let (cta_k, step_q) = (*cta_k, *step_q);
+            Settings { cta_k, cta_q: 0, dq, step_k: 0, step_q }
+        };
+        self.tiles_of_keys().iter().map(of)
+    }
+
+    /// Tiles of the kernel of dK and dV, in order.
+    fn tiles_of_keys(&self) -> &'static [[i64; 2]] {
+        if self.warps_d() == 1 { &TILES } else { &TILES_SHARED }
+    }
+
     /// The largest legal tiles that leave no SM idle, with dQ summed in this way.
     pub(super) fn best_of(&self, dq: i64) -> Option<Settings> {
-        let of_keys = self
-            .first(|rows, step| self.of_keys(rows, step, dq), |half| self.check_keys(half, dq))?;
+        let of_keys = self.first(
+            self.tiles_of_keys(),
+            |rows, step| self.of_keys(rows, step, dq),
+            |half| self.check_keys(half, dq),
+        )?;
         let (cta_k, step_q) = (of_keys.rows, of_keys.step);
         if dq != OWN {
             return Some(Settings { cta_k, cta_q: 0, dq, step_k: 0, step_q });
         }
         let of_queries =
-            self.first(|rows, step| self.of_queries(rows, step), |half| self.check(half))?;
+            self.first(&TILES, |rows, step| self.of_queries(rows, step), |half| self.check(half))?;
         Some(Settings { cta_k, cta_q: of_queries.rows, dq, step_k: of_queries.step, step_q })
     }
+}
+
+/// So many columns of dQ, of which a warp computes as many at a time as registers have room for
+/// beside `others`; and how often.
+fn chunks_of(columns: i64, others: i64) -> [i64; 2] {
+    let all = columns / COLUMNS;
+    let fits = |chunks: i64| others + columns / chunks / 2 <= REGISTERS_THREAD_MAX;
+    let chunks = (1..all).find(|chunks| all % chunks == 0 && fits(*chunks)).unwrap_or(all);
+    [columns / chunks, chunks]
 }

@@ -17,6 +17,10 @@ use crate::graph::AttentionShape;
 /// read them twice.
 const EFFICIENCY: f64 = 0.5;
 
+/// Clocks from a block's last addition to a tile of dQ until the next one knows that it is its
+/// turn: write, count and read through L2, as the exchange by counters of recurrent layers.
+const TURN_CLOCKS: f64 = 1500.0;
+
 /// Bytes that an addition in L2 counts for, of each byte: L2 reads and writes it.
 const ADDITION: f64 = 2.0;
 
@@ -39,6 +43,10 @@ impl Mma<'_> {
         }
         kernels.extend(optional_work(&self.problem, OPERAND_TILE));
         kernels
+    }
+
+    fn operands(&self) -> Operands {
+        if self.is_tf32() { Operands::Tf32 } else { Operands::Half }
     }
 
     /// Tiles of scores that a kernel computes, and their queries and keys.
@@ -64,7 +72,7 @@ impl Mma<'_> {
             lane_instructions: scores * (2.0 + instructions_score(&self.problem.forward)),
             f64_instructions: 0.0,
             tensor: Some(TensorWork {
-                operands: Operands::Half,
+                operands: self.operands(),
                 operations,
                 efficiency: EFFICIENCY,
             }),
@@ -77,7 +85,7 @@ impl Mma<'_> {
         let (tiles, tile) = self.tiles(half, true);
         let base = self.tile_work(half, each, true);
         let added = tiles * (tile.cta_q * self.padded()[0] * 4) as f64;
-        let waits = 1.0 + self.steps_waited(half, accum) / self.steps_of_sm(half, tiles);
+        let waits = 1.0 + self.steps_waited(half, each, accum) / self.steps_of_sm(half, tiles);
         let tensor = base.tensor.map(|of| TensorWork { efficiency: of.efficiency / waits, ..of });
         KernelWork {
             dram_bytes: base.dram_bytes + self.accum_bytes(accum.step_q) as f64,
@@ -101,19 +109,34 @@ impl Mma<'_> {
         (tiles / slots.min(half.blocks as f64).max(1.0)).max(1.0)
     }
 
+    /// Clocks of a step of one of the blocks that an SM holds.
+    fn step_clocks(&self, half: &Half, each: f64) -> f64 {
+        let machine = machine_of(self.target);
+        let rate = machine.tensor.of(self.operands()) / machine.tensor_hz;
+        let of_sm = rate / f64::from(machine.sm_count) * EFFICIENCY;
+        2.0 * (half.rows * half.step) as f64 * each * self.resident(half) / of_sm
+    }
+
     /// Steps that the last of the blocks that start together waits until it may add to its first
-    /// tile of dQ. Blocks that start with their own first query, as those of a causal mask do, are
-    /// as far apart from the start.
-    fn steps_waited(&self, half: &Half, accum: DqAccum) -> f64 {
-        if !accum.ordered || self.problem.forward.op.band.right.is_some() {
+    /// tile of dQ. A block follows that before it by a step, and by the time that a turn takes to
+    /// be passed on. Blocks that start with their own first query, as those of a causal mask do,
+    /// are apart from the start.
+    fn steps_waited(&self, half: &Half, each: f64, accum: DqAccum) -> f64 {
+        if !accum.ordered {
             return 0.0;
         }
+        let behind = (TURN_CLOCKS / self.step_clocks(half, each)).max(1.0);
+        let apart = match self.problem.forward.op.band.right {
+            Some(_) => half.rows as f64 / half.step as f64,
+            None => 0.0,
+        };
         let slots = f64::from(self.target.sm_count) * self.resident(half);
         let AttentionShape { batches, kv_heads, .. } = self.problem.forward.shape;
-        let pairs = self.raster_pairs().min(batches * kv_heads).max(1);
-        let together = (slots.min(half.blocks as f64) / pairs as f64).ceil();
-        let of_pair = half.blocks as f64 / (batches * kv_heads).max(1) as f64;
-        together.min(of_pair) - 1.0
+        let pairs = (batches * kv_heads).max(1);
+        let pairs_together = self.raster_pairs().min(pairs);
+        let together = (slots.min(half.blocks as f64) / pairs_together as f64).ceil();
+        let of_pair = half.blocks as f64 / pairs as f64;
+        (together.min(of_pair) - 1.0) * (behind - apart).max(0.0)
     }
 
     /// Work of the kernel that converts dQ.
