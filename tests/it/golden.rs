@@ -395,6 +395,13 @@ fn golden_attention_gradients() {
         "sm80_attention_backward_bf16_mma_unordered.cu",
         &kernels("attention_backward_mma", &plain, &[("dq", 2)])[1],
     );
+    let slopes = Attention { slopes: true, ..causal.clone() };
+    let slopes = AttentionBackward { dslopes: true, ..AttentionBackward::new(slopes) };
+    let slopes = backward_cases::graph(&slopes, shape, storage, [true; 4]);
+    assert_golden(
+        "sm75_attention_backward_bf16_dslopes.cu",
+        &kernels("attention_backward_simt", &slopes, &[])[3..].join("\n"),
+    );
     let full = Attention {
         softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
         bias: true,

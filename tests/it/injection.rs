@@ -230,7 +230,8 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         dscore: [true, false, false, false, false, false, false, false],
         ..AttentionBackward::new(Attention { sinks: true, ..full.clone() })
     };
-    let few = AttentionBackward::new(plain.clone());
+    let sloped = Attention { slopes: true, ..plain.clone() };
+    let few = AttentionBackward { dslopes: true, ..AttentionBackward::new(sloped) };
     let one = AttentionShape { queries: 1, keys: 8000, ..shape };
     let paged = Attention { paged: true, key_lengths: true, ..plain.clone() };
     let with = RecurrenceSlots {

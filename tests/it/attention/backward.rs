@@ -7,19 +7,16 @@ use kiln::expr::Real;
 use kiln::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Softcap,
 };
-use kiln::{DType, ErrorKind, OperationGraph, TensorDesc, plan, reference};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc, reference};
 use serde::Deserialize;
 
 use crate::attention::backward_cases;
 use crate::attention::cases::{self, Case, Storage};
+use crate::attention::torch;
 use crate::harness::{self, Values};
 
 const SMALL: AttentionShape =
     AttentionShape { batches: 2, heads: 4, kv_heads: 2, queries: 5, keys: 7, depth: 3, width: 2 };
-
-fn f64_op() -> Attention {
-    Attention::new(MatmulMath::F64)
-}
 
 /// All gradients that an operation has.
 fn all(op: Attention) -> AttentionBackward {
@@ -103,7 +100,7 @@ fn in_f64(case: &Case) -> Case {
 fn gradients_are_slopes() {
     let band = Band::causal(Diagonal::BottomRight);
     let softcap = |last| Some(Softcap { cap: Real::new(0.75), last });
-    let plain = f64_op();
+    let plain = Attention::new(MatmulMath::F64);
     for op in [
         plain.clone(),
         Attention { scale: Some(Real::new(-0.7)), band, ..plain.clone() },
@@ -288,18 +285,6 @@ struct Torch {
     problem: serde_json::Value,
 }
 
-impl Torch {
-    /// Tensors of the case in the container, by uid.
-    fn values<'a>(&self, tensors: impl Iterator<Item = &'a TensorDesc>) -> Values {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/attention/gradients.safetensors");
-        let name = |tensor: &TensorDesc| format!("{}/{}", self.name, tensor.name);
-        let named = tensors.map(|tensor| TensorDesc { name: name(tensor), ..tensor.clone() });
-        let named: Vec<TensorDesc> = named.collect();
-        plan::read_values(path.as_ref(), named.iter()).expect("the container has them")
-    }
-}
-
 /// The same in double precision, on the reference, on an engine, and by the vector-Jacobian product
 /// of the forward operation.
 #[test]
@@ -311,8 +296,8 @@ fn gradients_are_those_of_torch() {
     for case in &cases {
         let graph = OperationGraph::from_json(&case.problem.to_string())
             .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let inputs = case.values(graph.inputs());
-        let wanted = case.values(graph.outputs());
+        let inputs = torch::values("gradients", &case.name, graph.inputs());
+        let wanted = torch::values("gradients", &case.name, graph.outputs());
         let found = reference::evaluate(&graph, &inputs).unwrap();
         for tensor in graph.outputs() {
             for (at, torch) in wanted[&tensor.uid].iter().enumerate() {

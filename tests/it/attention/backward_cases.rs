@@ -1,7 +1,7 @@
 //! Gradients of attentions under test: the operation, its tensors, and values for them.
 
 use kiln::graph::{AttentionBackward, AttentionShape, Op};
-use kiln::{DType, OperationGraph, TensorDesc, engine, reference};
+use kiln::{DType, OperationGraph, TensorDesc, reference};
 
 use crate::attention::cases::{self, Broadcast, Case, Storage};
 use crate::harness::{self, Values};
@@ -72,19 +72,5 @@ pub fn case(op: AttentionBackward, shape: AttentionShape, dtype: DType) -> Case 
 /// Runs a case on every engine that takes it, at its heuristic setting, and gives their names.
 #[track_caller]
 pub fn check(case: &Case, what: &str) -> Vec<&'static str> {
-    let mut ran = Vec::new();
-    for kiln in harness::dialects() {
-        let target = kiln.device().target();
-        for name in ENGINES {
-            let Ok(supported) = engine::supported(name, case.graph.canonical(), target) else {
-                continue;
-            };
-            let config = supported.heuristic();
-            let what = format!("{what}: {config} on {}", target.name);
-            harness::check(kiln, &case.graph, Some(&config), &case.inputs, &what);
-            ran.push(name);
-        }
-    }
-    assert!(!ran.is_empty(), "{what}: no engine takes {}", case.graph);
-    ran
+    cases::check_on(&ENGINES, case, what)
 }

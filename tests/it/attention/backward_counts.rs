@@ -4,16 +4,18 @@
 use std::sync::Arc;
 
 use kiln::device::Counters;
-use kiln::engine::EngineConfig;
+use kiln::engine::{self, EngineConfig};
 use kiln::expr::Real;
 use kiln::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Softcap,
 };
+use kiln::kernel::Grid;
 use kiln::{DType, reference};
 
 use crate::attention::backward_cases::{self, ENGINES};
 use crate::attention::cases::{self, Case, Storage};
-use crate::attention::counters::tiles;
+use crate::attention::counters::{attends, tiles};
+use crate::attention::registers::operations;
 use crate::harness::{self, Values, conflicts};
 
 const SHAPE: AttentionShape = AttentionShape {
@@ -59,14 +61,9 @@ fn products_are_those_of_tiles_that_are_attended_to() {
     ] {
         let band = Band { diagonal: Diagonal::BottomRight, left, right };
         let case = case(band, shape);
-        let offset = shape.keys - shape.queries;
-        let attends = |query: i64, key: i64| {
-            let own = query + offset;
-            left.is_none_or(|left| key >= own - left)
-                && right.is_none_or(|right| key <= own + right)
-        };
         let of_tiles = |cta_q: i64, cta_k: i64| {
-            (shape.heads * tiles(&shape, cta_q, cta_k, attends) * cta_q * cta_k * 64) as u64
+            (shape.heads * tiles(&shape, cta_q, cta_k, attends(&shape, band)) * cta_q * cta_k * 64)
+                as u64
         };
         for (form, config) in forms(64, 32) {
             let want = match form {
@@ -209,19 +206,47 @@ fn shared_memory_has_no_conflicts() {
     }
 }
 
+/// Gradients of what is broadcast strongly keep every SM busy: several blocks share a tile, each
+/// with a part of the queries, and another kernel adds up their sums in order.
+#[test]
+fn broadcast_operands_have_blocks_for_all_sms() {
+    let shape = AttentionShape { batches: 3, queries: 90, keys: 70, depth: 16, width: 16, ..SHAPE };
+    let target = harness::kiln().device().target();
+    for (what, slopes, broadcast) in [
+        ("slopes of heads", true, [true; 4]),
+        ("one number", false, [false; 4]),
+        ("a number of each key", false, [false, false, false, true]),
+        ("a number of each query", false, [false, false, true, false]),
+        ("a number of each head and query", false, [false, true, true, false]),
+    ] {
+        let op = Attention { slopes, bias: !slopes, ..Attention::new(MatmulMath::F32) };
+        let op =
+            AttentionBackward { dslopes: slopes, dbias: !slopes, ..AttentionBackward::new(op) };
+        for (engine, dtype) in ENGINES.into_iter().zip([DType::F16, DType::F64]) {
+            let mut op = op.clone();
+            if dtype == DType::F64 {
+                op.forward.math = MatmulMath::F64;
+            }
+            let storage = [Storage::packed(dtype); 4];
+            let case = backward_cases::case_of(op, shape, storage, broadcast, 1);
+            let supported = engine::supported(engine, case.graph.canonical(), target).unwrap();
+            let config = supported.heuristic();
+            let kernels = supported.lower(&config).unwrap().kernels;
+            let [.., own, combine] = &kernels[..] else { panic!("{what}: kernels") };
+            assert_eq!(combine.spec.entry, "attention_backward_combine", "{what}: {config}");
+            let Grid::Fixed(blocks) = own.launch.grid else { panic!("{what}: a fixed grid") };
+            assert!(blocks >= target.sm_count, "{what}: {config}: {blocks} blocks");
+            let kiln = harness::kiln();
+            let results = || harness::run(kiln, &case.graph, Some(&config), &case.inputs).unwrap();
+            harness::check(kiln, &case.graph, Some(&config), &case.inputs, what);
+            assert_eq!(results(), results(), "{what}: {config}");
+        }
+    }
+}
+
 /// A sample: `KILN_TEST_ALL=1` (`make spills`) compiles all.
 #[test]
 fn defaults_spill_nothing() {
-    let causal =
-        Attention { band: Band::causal(Diagonal::BottomRight), ..Attention::new(MatmulMath::F32) };
-    let model = Attention {
-        softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
-        slopes: true,
-        sinks: true,
-        key_lengths: true,
-        band: Band { left: Some(1024), ..causal.band },
-        ..causal.clone()
-    };
     let mut graphs = Vec::new();
     let (half, tf32) = ((DType::Bf16, MatmulMath::F32), (DType::F32, MatmulMath::Tf32));
     for (depth, width, (dtype, math)) in [
@@ -242,18 +267,8 @@ fn defaults_spill_nothing() {
             depth,
             width,
         };
-        let all = Attention {
-            intervals: true,
-            bias: true,
-            mask: true,
-            query_lengths: true,
-            dropout: Some(Real::new(0.1)),
-            score: Some(Arc::new(cases::score_program(&shape, DType::F32))),
-            keep: Some(Arc::new(cases::keep_program(DType::F32))),
-            ..model.clone()
-        };
-        let dropped = Attention { dropout: all.dropout, ..causal.clone() };
-        for op in [causal.clone(), model.clone(), dropped, all] {
+        let [causal, model, all, _, _, dropped, _] = operations(&shape);
+        for op in [causal, model, dropped, all] {
             let (bias, sinks) = (op.bias, op.sinks);
             let op = Attention { math, ..op };
             let op = AttentionBackward { dbias: bias, dsinks: sinks, ..AttentionBackward::new(op) };

@@ -268,10 +268,16 @@ pub fn keep_program(dtype: DType) -> Program {
 /// Runs a case on every engine that takes it, at its heuristic setting, and gives their names.
 #[track_caller]
 pub fn check(case: &Case, what: &str) -> Vec<&'static str> {
+    check_on(&ENGINES, case, what)
+}
+
+/// The same on these engines.
+#[track_caller]
+pub fn check_on(engines: &[&'static str], case: &Case, what: &str) -> Vec<&'static str> {
     let mut ran = Vec::new();
     for kiln in harness::dialects() {
         let target = kiln.device().target();
-        for name in ENGINES {
+        for &name in engines {
             let Ok(supported) = engine::supported(name, case.graph.canonical(), target) else {
                 continue;
             };

@@ -60,11 +60,20 @@ pub fn tiles(
     (0..rows).map(|row| (0..columns).filter(|column| hit(row, *column)).count() as i64).sum()
 }
 
+/// Whether a query attends to a key, in a band from the bottom right corner.
+pub fn attends(shape: &AttentionShape, band: Band) -> impl Fn(i64, i64) -> bool {
+    let offset = shape.keys - shape.queries;
+    move |query, key| {
+        let own = query + offset;
+        band.left.is_none_or(|left| key >= own - left)
+            && band.right.is_none_or(|right| key <= own + right)
+    }
+}
+
 #[test]
 fn products_are_those_of_tiles_that_are_attended_to() {
     let odd = AttentionShape { queries: 200, keys: 230, ..SHAPE };
     for shape in [SHAPE, odd] {
-        let offset = shape.keys - shape.queries;
         for (left, right) in [
             (None, None),
             (None, Some(0)),
@@ -77,12 +86,8 @@ fn products_are_those_of_tiles_that_are_attended_to() {
                 [(MMA, 64, 64), (MMA, 128, 32), (WGMMA, 64, 64), (WGMMA, 128, 32), (WGMMA, 192, 80)]
             {
                 let counters = count(&case(band, shape), &engine(cta_q, cta_k));
-                let attends = |query: i64, key: i64| {
-                    let own = query + offset;
-                    left.is_none_or(|left| key >= own - left)
-                        && right.is_none_or(|right| key <= own + right)
-                };
-                let want = shape.heads * tiles(&shape, cta_q, cta_k, attends) * cta_q * cta_k * 128;
+                let tiles = tiles(&shape, cta_q, cta_k, attends(&shape, band));
+                let want = shape.heads * tiles * cta_q * cta_k * 128;
                 let [products] = &counters.products[..] else { panic!("one kind of product") };
                 assert_eq!(products.multiply_adds, want as u64, "{band:?} {cta_q} {cta_k}");
                 assert_eq!(conflicts(&counters), 0, "{band:?} {cta_q} {cta_k}");

@@ -12,7 +12,7 @@ use crate::harness;
 
 /// Nothing but causal, what models of language ask for, all there is, floats of 8 bits with either,
 /// and dropout with either of the first two.
-fn operations(shape: &AttentionShape) -> [Attention; 7] {
+pub fn operations(shape: &AttentionShape) -> [Attention; 7] {
     let causal = Attention {
         band: Band::causal(Diagonal::BottomRight),
         statistics: true,

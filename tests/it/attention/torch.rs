@@ -28,12 +28,7 @@ impl Case {
 
     /// Tensors of the case in the container, by uid.
     fn values<'a>(&self, tensors: impl Iterator<Item = &'a TensorDesc>) -> Values {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let path = path.join("tests/data/attention/torch.safetensors");
-        let name = |tensor: &TensorDesc| format!("{}/{}", self.name, tensor.name);
-        let named = tensors.map(|tensor| TensorDesc { name: name(tensor), ..tensor.clone() });
-        let named: Vec<TensorDesc> = named.collect();
-        plan::read_values(&path, named.iter()).expect("the container has the case's tensors")
+        values("torch", &self.name, tensors)
     }
 
     /// Panics where results are further from torch's in f64 than FlashAttention's tests allow.
@@ -43,6 +38,20 @@ impl Case {
         assert!(actual.iter().all(|value| value.is_finite()), "{}: {what}", self.name);
         assert!(worst <= allowed, "{}: {what}: off by {worst:e}, allowed {allowed:e}", self.name);
     }
+}
+
+/// Tensors of a case in a container of `tests/data/attention`, by uid.
+pub fn values<'a>(
+    container: &str,
+    case: &str,
+    tensors: impl Iterator<Item = &'a TensorDesc>,
+) -> Values {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let path = path.join("tests/data/attention").join(container).with_extension("safetensors");
+    let name = |tensor: &TensorDesc| format!("{case}/{}", tensor.name);
+    let named = tensors.map(|tensor| TensorDesc { name: name(tensor), ..tensor.clone() });
+    let named: Vec<TensorDesc> = named.collect();
+    plan::read_values(&path, named.iter()).expect("the container has the case's tensors")
 }
 
 fn cases() -> Vec<Case> {

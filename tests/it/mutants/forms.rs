@@ -105,6 +105,16 @@ fn causal(kv: DType, extents: [i64; 2]) -> Task {
     lengths(Attention { band, ..Attention::new(MatmulMath::F32) }, kv, [2, 1], extents)
 }
 
+/// Gradients of slopes, whose partials blocks have.
+fn slopes_gradient() -> Task {
+    let op = Attention { slopes: true, ..Attention::new(MatmulMath::F32) };
+    let op = AttentionBackward { dslopes: true, ..AttentionBackward::new(op) };
+    let (batches, heads, kv_heads, queries, keys) = (3, 2, 1, 50, 40);
+    let shape = AttentionShape { batches, heads, kv_heads, queries, keys, depth: 16, width: 16 };
+    let case = backward_cases::case(op, shape, DType::F32);
+    (case.graph, case.inputs)
+}
+
 /// Gradients of causal attention of sequences with lengths; what lies behind a length is no number.
 fn gradients(dtype: DType, extents: [i64; 2]) -> Task {
     let band = Band::causal(Diagonal::BottomRight);
@@ -417,6 +427,12 @@ fn attentions() -> Vec<Form> {
             "attention_backward_mma",
             gradients(Bf16, [50, 70]),
             &[("cta_k", 32), ("cta_q", 32), ("dq", 0), ("step_k", 16), ("step_q", 16)],
+        ),
+        form(
+            "attention_backward_slopes",
+            "attention_backward_simt",
+            slopes_gradient(),
+            &[("cta_k", 16), ("cta_q", 16)],
         ),
         form(
             "attention_backward_ordered",

@@ -1,18 +1,15 @@
-//! The kernels that all engines share: delta, and the gradients of what a score is modified with.
+//! What the kernels of all engines share: a tile of scores on FP32 cores, and the kernel of delta.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
 use crate::engine::KernelWork;
-use crate::engine::access::{GRID_MAX, ceil_div};
-use crate::engine::attention::backward::parameters::{
-    GradientParameters, gradient_parameters, type_of, with_workspace,
-};
+use crate::engine::access::ceil_div;
+use crate::engine::attention::backward::parameters::with_workspace;
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::backward::workspace::Workspace;
-use crate::engine::attention::parameters::{ProblemParameters, element, listing, literal, numbers};
-use crate::engine::attention::score::Source;
+use crate::engine::attention::parameters::{ProblemParameters, listing, literal, numbers};
 use crate::engine::attention::work::instructions_score;
 use crate::engine::header::KernelNames;
 use crate::engine::signature::arguments;
@@ -35,7 +32,7 @@ const KEY_RANGE_BYTES: i64 = 8;
 pub(super) const DELTA: &[Workspace] = &[Workspace::Delta];
 
 /// Results that no kernel reads.
-const RESULTS: [&str; 5] = ["dq", "dk", "dv", "dlse", "o"];
+pub(super) const RESULTS: [&str; 5] = ["dq", "dk", "dv", "dlse", "o"];
 
 /// A tile of scores on FP32 cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -229,160 +226,6 @@ pub(super) fn delta_work(problem: &BackwardProblem<'_>) -> KernelWork {
         f64_instructions: if is_double { elements } else { 0.0 },
         tensor: None,
     }
-}
-
-/// Dimensions that a result has, and is not summed over.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Kept {
-    batch: bool,
-    head: bool,
-    query: bool,
-    key: bool,
-}
-
-#[derive(Serialize)]
-struct OperandParameters {
-    #[serde(flatten)]
-    gradient: GradientParameters,
-    #[serde(flatten)]
-    tile: TileParameters,
-    result: &'static str,
-    result_type: &'static str,
-    kept: Kept,
-}
-
-#[derive(Serialize)]
-struct SinkParameters {
-    #[serde(flatten)]
-    problem: ProblemParameters,
-    listing: Vec<String>,
-    sink: String,
-    result_type: &'static str,
-}
-
-/// The kernels of the results besides dQ, dK and dV.
-pub(super) fn optional(
-    problem: &BackwardProblem<'_>,
-    target: &Target,
-    tile: Tile,
-) -> Vec<KernelPlan> {
-    let of = |(result, operand): (&'static str, &'static str)| match operand {
-        "sinks" => sinks(problem, target),
-        _ => of_operand(problem, target, tile, result, operand),
-    };
-    problem.op.optional().map(of).collect()
-}
-
-/// Blocks of the kernel of a result, a tile of it each.
-fn operand_blocks(problem: &BackwardProblem<'_>, tile: Tile, result: &str) -> i64 {
-    let dims = &problem.forward.tensor(result).dims;
-    let tiles = [dims[0], dims[1], ceil_div(dims[2], tile.cta_q), ceil_div(dims[3], tile.cta_k)];
-    tiles.into_iter().fold(1, i64::saturating_mul)
-}
-
-/// # Errors
-/// Why the results besides dQ, dK and dV have no kernels with this tile.
-pub(super) fn check_optional(problem: &BackwardProblem<'_>, tile: Tile) -> Result<(), String> {
-    for result in problem.optional_results() {
-        let blocks = operand_blocks(problem, tile, result);
-        if blocks > GRID_MAX {
-            return Err(format!("needs {blocks} blocks for {result}, more than a grid has"));
-        }
-    }
-    Ok(())
-}
-
-/// The tensors that a kernel of scores is passed: all operands that it reads, and its results.
-pub(super) fn passed(
-    problem: &BackwardProblem<'_>,
-    results: &[&'static str],
-) -> Vec<(&'static str, usize)> {
-    let mut without = RESULTS.to_vec();
-    without.extend(problem.optional_results());
-    without.push("sinks");
-    without.retain(|slot| !results.contains(slot));
-    problem.passed(&without)
-}
-
-/// The kernel of a gradient of something that scores are modified with.
-fn of_operand(
-    problem: &BackwardProblem<'_>,
-    target: &Target,
-    tile: Tile,
-    result: &'static str,
-    operand: &'static str,
-) -> KernelPlan {
-    let passed = passed(problem, &[result]);
-    let dims = &problem.forward.tensor(result).dims;
-    let [batch, head, query, key] = [0, 1, 2, 3].map(|axis| dims[axis] != 1);
-    let names_of = [(batch, "b"), (head, "h"), (query, "i"), (key, "j")];
-    let listed = |kept: bool| {
-        let of = names_of.iter().filter(|(own, _)| *own == kept).map(|(_, name)| *name);
-        of.collect::<Vec<_>>().join(", ")
-    };
-    let (own, summed) = (listed(true), listed(false));
-    let sum = if summed.is_empty() { String::new() } else { format!("sum over {summed} of ") };
-    let line = format!("{result}[{own}] = {sum}ds[b, h, i, j] led back to {operand}");
-    let parameters = OperandParameters {
-        gradient: gradient_parameters(problem, &passed, Source::Tensor(operand), line, DELTA),
-        tile: tile.parameters(problem, false),
-        result,
-        result_type: type_of(problem, result),
-        kept: Kept { batch, head, query, key },
-    };
-    let names = names(
-        problem,
-        "sm75",
-        result,
-        "attention/sm75_attention_backward_operand.cu",
-        "attention_backward_operand",
-    );
-    let launch = Launch {
-        blocks: operand_blocks(problem, tile, result),
-        threads: THREADS,
-        shared_bytes: tile.shared_bytes(problem, false),
-    };
-    kernel(problem, target, names, &parameters, &passed, DELTA, launch)
-}
-
-/// The kernel of the gradient of the sinks, a block per head.
-fn sinks(problem: &BackwardProblem<'_>, target: &Target) -> KernelPlan {
-    let reads = ["lse", "sinks", "dsinks", "query_lengths", "key_lengths"];
-    let of_sequence = ["query_offsets", "key_offsets"];
-    let all = problem.forward.passed();
-    let passed: Vec<_> =
-        all.filter(|(slot, _)| reads.contains(slot) || of_sequence.contains(slot)).collect();
-    let lines = vec![
-        "dsinks[h] = sum over b, i of -exp(sinks[h] - lse[b, h, i]) delta[b, h, i]".to_owned(),
-    ];
-    let parameters = SinkParameters {
-        problem: with_workspace(problem, &passed, BTreeSet::new(), DELTA),
-        listing: listing(&problem.forward, lines),
-        sink: element(&problem.forward, "sinks"),
-        result_type: type_of(problem, "dsinks"),
-    };
-    let template = "attention/sm75_attention_backward_sinks.cu";
-    let names = names(problem, "sm75", "dsinks", template, "attention_backward_sinks");
-    let blocks = problem.forward.tensor("dsinks").dims[1];
-    let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
-    kernel(problem, target, names, &parameters, &passed, DELTA, launch)
-}
-
-/// Work of the kernels of the results besides dQ, dK and dV.
-pub(super) fn optional_work(problem: &BackwardProblem<'_>, tile: Tile) -> Vec<KernelWork> {
-    let of = |(result, operand): (&'static str, &'static str)| match operand {
-        "sinks" => KernelWork {
-            blocks: problem.forward.shape.heads as u64,
-            dram_bytes: 8.0 * problem.rows() as f64,
-            l2_bytes: 8.0 * problem.rows() as f64,
-            ..delta_work(problem)
-        },
-        _ => {
-            let blocks = operand_blocks(problem, tile, result);
-            simt_work(problem, tile, blocks, 2, false)
-        }
-    };
-    problem.op.optional().map(of).collect()
 }
 
 /// Work of a kernel on FP32 cores that computes `products` products of tiles.

@@ -9,6 +9,7 @@
 
 mod kernels;
 mod mma;
+mod operands;
 mod parameters;
 mod problem;
 mod simt;

@@ -4,8 +4,11 @@ use serde::Serialize;
 
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::backward::kernels::{
-    DELTA, LANES, LINES, Launch, Steps, THREADS, Tile, TileParameters, check_optional, delta,
-    delta_work, kernel, names, optional, optional_work, passed, simt_work,
+    DELTA, LANES, LINES, Launch, Steps, THREADS, Tile, TileParameters, delta, delta_work, kernel,
+    names, simt_work,
+};
+use crate::engine::attention::backward::operands::{
+    check_optional, optional, optional_work, partial_bytes, passed,
 };
 use crate::engine::attention::backward::parameters::{
     GradientParameters, gradient_parameters, type_of,
@@ -235,7 +238,7 @@ impl Tunable<2> for Simt<'_> {
             repeated(simt_work(problem, tile, of_queries, 3, false), slices[1]),
             repeated(simt_work(problem, tile, of_keys, 4, true), slices[0]),
         ];
-        kernels.extend(optional_work(problem, tile));
+        kernels.extend(optional_work(problem, self.target, tile));
         kernels
     }
 
@@ -247,7 +250,9 @@ impl Tunable<2> for Simt<'_> {
         ];
         kernels.extend(optional(&self.problem, self.target, settings.tile()));
         let delta = self.problem.rows().saturating_mul(self.problem.accumulator_bytes());
-        Lowering { kernels, scratch: vec![delta as u64] }
+        let partials = partial_bytes(&self.problem, self.target, settings.tile());
+        // Blocks add to no dQ in workspace.
+        Lowering { kernels, scratch: [delta, 0, 0, partials].map(|bytes| bytes as u64).to_vec() }
     }
 }
 

@@ -11,6 +11,8 @@ pub(super) enum Workspace {
     DqAccum,
     /// A ticket of blocks, and how many of them have added to each tile of dQ, in 32 bits.
     Semaphores,
+    /// Sums of blocks that share a tile of a gradient, in the type of accumulators.
+    Partials,
 }
 
 impl Workspace {
@@ -20,6 +22,8 @@ impl Workspace {
             Workspace::Delta if is_double => "f64* delta",
             Workspace::Delta => "float* delta",
             Workspace::DqAccum => "float* dq_accum",
+            Workspace::Partials if is_double => "f64* partials",
+            Workspace::Partials => "float* partials",
             Workspace::Semaphores => "unsigned* semaphores",
         }
     }

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::engine::attention::backward::kernels::{
-    DELTA, DqAccum, Launch, delta, kernel, names, optional, passed,
-};
+use crate::engine::attention::backward::kernels::{DELTA, DqAccum, Launch, delta, kernel, names};
 use crate::engine::attention::backward::mma::schedule::{
     CONVERT_THREADS, DqSum, Half, Mma, OPERAND_TILE, Schedule,
 };
+use crate::engine::attention::backward::operands::{optional, partial_bytes, passed};
 use crate::engine::attention::backward::parameters::{
     GradientParameters, gradient_parameters, type_of, with_workspace,
 };
@@ -37,11 +36,13 @@ impl Mma<'_> {
         }
         kernels.extend(optional(&self.problem, self.target, OPERAND_TILE));
         let delta = self.problem.rows().saturating_mul(self.problem.accumulator_bytes());
-        let mut scratch = vec![delta as u64];
-        if let Some(DqAccum { step_q, ordered, .. }) = accum {
-            scratch.push(self.accum_bytes(step_q) as u64);
-            scratch.extend(ordered.then(|| self.semaphore_bytes(step_q) as u64));
-        }
+        let partials = partial_bytes(&self.problem, self.target, OPERAND_TILE);
+        let [added, semaphores] = match accum {
+            None => [0, 0],
+            Some(DqAccum { step_q, ordered: false, .. }) => [self.accum_bytes(step_q), 0],
+            Some(of) => [self.accum_bytes(of.step_q), self.semaphore_bytes(of.step_q)],
+        };
+        let scratch = [delta, added, semaphores, partials].map(|bytes| bytes as u64).to_vec();
         Lowering { kernels, scratch }
     }
 

@@ -2,7 +2,8 @@
 
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, ceil_div};
-use crate::engine::attention::backward::kernels::{DqAccum, Tile, check_optional};
+use crate::engine::attention::backward::kernels::{DqAccum, Tile};
+use crate::engine::attention::backward::operands::check_optional;
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::schedule::{MMA_M, line_bytes};
 use crate::engine::tunable::settings;
@@ -16,6 +17,10 @@ const COLUMNS: i64 = 16;
 
 /// Registers for addresses, coordinates and fragments, by NVRTC's report.
 const REGISTERS_OTHER: i64 = 64;
+
+/// More of them where operands are rounded to tf32 in registers, and where a score is modified
+/// beside accumulators that leave little room.
+const REGISTERS_MORE: i64 = 16;
 
 /// Warps that share 16 keys where dK and dV of these are more than one warp's registers.
 const WARPS_SHARING: i64 = 2;
@@ -136,7 +141,8 @@ impl Mma<'_> {
     /// (`attention/tile.cuh` permutes lines that it reads by columns).
     fn warps_d(&self) -> i64 {
         let [depth, width] = self.padded();
-        let alone = (depth + width) / 2 + COLUMNS + REGISTERS_OTHER;
+        let of_score = if self.problem.forward.is_modified() { REGISTERS_MORE } else { 0 };
+        let alone = (depth + width) / 2 + COLUMNS + of_score + REGISTERS_OTHER;
         if alone <= REGISTERS_THREAD_MAX || self.is_tf32() { 1 } else { WARPS_SHARING }
     }
 
@@ -160,7 +166,8 @@ impl Mma<'_> {
         let share = |elements: i64, warps: i64| ceil_div(elements, COLUMNS * warps) * COLUMNS;
         let [depth, width] = self.padded().map(|elements| share(elements, warps_d));
         let warp_q = step_q / warps_d;
-        let others = (depth + width) / 2 + REGISTERS_OTHER + self.score_registers(warp_q);
+        let of_tf32 = if self.is_tf32() { REGISTERS_MORE } else { 0 };
+        let others = (depth + width) / 2 + REGISTERS_OTHER + of_tf32 + self.score_registers(warp_q);
         // Scores are not needed any more where dQ is computed, as much of it at a time as fits.
         let warps_dq = (cta_k * warps_d / step_q).max(1);
         let [dq_columns, dq_chunks] = match dq {

@@ -2,12 +2,11 @@
 
 use kiln_machine::{Occupancy, Operands, Resources};
 
-use crate::engine::attention::backward::kernels::{
-    DqAccum, Tile, delta_work, optional_work, simt_work,
-};
+use crate::engine::attention::backward::kernels::{DqAccum, Tile, delta_work, simt_work};
 use crate::engine::attention::backward::mma::schedule::{
     CONVERT_THREADS, DqSum, Half, Mma, OPERAND_TILE, Schedule,
 };
+use crate::engine::attention::backward::operands::optional_work;
 use crate::engine::attention::work::instructions_score;
 use crate::engine::cost::machine_of;
 use crate::engine::{KernelWork, TensorWork};
@@ -41,7 +40,7 @@ impl Mma<'_> {
                 self.convert_work(accum),
             ]),
         }
-        kernels.extend(optional_work(&self.problem, OPERAND_TILE));
+        kernels.extend(optional_work(&self.problem, self.target, OPERAND_TILE));
         kernels
     }
 
