@@ -1,7 +1,11 @@
-//! Derivatives of programs: against central differences for every mode, and what is kept of them.
+//! Derivatives of programs: against central differences for every mode and torch's autograd, and
+//! what is kept of them.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use kiln::DType;
 use kiln::expr::{Math, Mode, ModeClass, Pointwise, Program, Value};
+use serde::Deserialize;
 
 /// A program of one operation in double precision, with scales.
 fn single(op: Pointwise) -> Program {
@@ -107,4 +111,50 @@ fn a_gradient_by_nothing_is_refused() {
     program = Program::new();
     let error = program.vjp(&[]).unwrap_err();
     assert_eq!(error.to_string(), "vjp: the program has no output");
+}
+
+/// A gradient of torch.
+#[derive(Deserialize)]
+struct OfTorch {
+    mode: String,
+    with: BTreeMap<String, f64>,
+    x: Vec<f64>,
+    dy: f64,
+    gradients: Vec<Number>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Finite(f64),
+    Other(String),
+}
+
+/// Every mode that torch has, edges among its points (`tests/data/expr/torch_modes.py`).
+#[test]
+fn gradients_of_modes_are_those_of_torch() {
+    let rows: Vec<OfTorch> =
+        serde_json::from_str(include_str!("../data/expr/modes.json")).expect("well-formed");
+    let mut modes = BTreeSet::new();
+    for OfTorch { mode, with, x, dy, gradients } in &rows {
+        modes.insert(mode);
+        let op = Pointwise::new(mode.parse().expect("a known mode"));
+        let of = |name: &str, default: f64| with.get(name).copied().unwrap_or(default);
+        let mut op = op.relu(of("lower", 0.0), of("upper", f64::INFINITY), of("slope", 0.0));
+        if let Some(shape) = with.get("shape") {
+            op = op.shape(*shape);
+        }
+        let all: Vec<usize> = (0..x.len()).collect();
+        let given: Vec<f64> = x.iter().chain([dy]).copied().collect();
+        let found = single(op).vjp(&all).unwrap().eval(&given);
+        for (found, wanted) in found.iter().zip(gradients) {
+            let wanted = match wanted {
+                Number::Finite(value) => *value,
+                Number::Other(text) => text.parse().expect("a number"),
+            };
+            let near = (found - wanted).abs() <= 1e-13 * (1.0 + wanted.abs());
+            assert!(near || *found == wanted, "{mode} {with:?} at {x:?}: {found}, torch: {wanted}");
+        }
+    }
+    assert_eq!(modes.len(), 36);
 }
