@@ -1,19 +1,14 @@
 //! What gradients of attention cost, counted: products of the tiles that are attended to, operands
 //! read once for each tile, no conflict, and no register in memory.
 
-use std::sync::Arc;
-
 use kiln::device::Counters;
 use kiln::engine::{self, EngineConfig};
-use kiln::expr::Real;
-use kiln::graph::{
-    Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Softcap,
-};
+use kiln::graph::{Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath};
 use kiln::kernel::Grid;
 use kiln::{DType, reference};
 
 use crate::attention::backward_cases::{self, ENGINES};
-use crate::attention::cases::{self, Case, Storage};
+use crate::attention::cases::{Case, Storage};
 use crate::attention::counters::{attends, tiles};
 use crate::attention::registers::operations;
 use crate::harness::{self, Values, conflicts};

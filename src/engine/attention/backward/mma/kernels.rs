@@ -104,8 +104,7 @@ impl Mma<'_> {
             accum: accum.map(|accum| AddedDq {
                 ordered: accum.ordered,
                 vectors: accum.vectors,
-                columns: half.dq_columns,
-                chunked: half.dq_chunks > 1,
+                chunks: half.dq_chunks,
                 raster_pairs: self.raster_pairs(),
             }),
         };
@@ -203,9 +202,8 @@ struct KeyParameters {
 struct AddedDq {
     ordered: bool,
     vectors: bool,
-    /// Columns that a warp computes at a time, and whether it has more.
-    columns: i64,
-    chunked: bool,
+    /// How often a warp computes a part of its columns.
+    chunks: i64,
     raster_pairs: i64,
 }
 

@@ -82,8 +82,7 @@ pub(super) struct Half {
     pub(super) step: i64,
     /// Warps that share 16 rows: each has some of the scores, and of the columns of results.
     pub(super) warps_d: i64,
-    /// Columns of dQ that a warp computes at a time, where it does, and how often.
-    pub(super) dq_columns: i64,
+    /// How often a warp computes a part of its columns of dQ, where it does.
     pub(super) dq_chunks: i64,
     pub(super) registers: i64,
     pub(super) shared_bytes: i64,
@@ -185,7 +184,6 @@ impl Mma<'_> {
             rows: cta_k,
             step: step_q,
             warps_d,
-            dq_columns,
             dq_chunks,
             registers: others + warp_q.max(dq_columns / 2),
             shared_bytes: self.tile_bytes(cta_k)
@@ -201,7 +199,6 @@ impl Mma<'_> {
             rows: cta_q,
             step: step_k,
             warps_d: 1,
-            dq_columns: 0,
             dq_chunks: 0,
             registers: depth / 2 + step_k + REGISTERS_OTHER + self.score_registers(step_k),
             shared_bytes: self.tile_bytes(cta_q) + 2 * self.tile_bytes(step_k),
