@@ -65,7 +65,11 @@ impl Extents {
     pub(super) fn of(problem: &Problem<'_>, walk: Walk) -> Extents {
         let Problem { graph, op, shape, operands, .. } = problem;
         let image = &operands[walk.source];
-        let strides = image.strides(*graph, image.tensor).expect("checked before");
+        // Of an image that is computed, what is read says where channels lie.
+        let lies_last = |at: usize| {
+            let strides = image.strides(*graph, at).expect("checked before");
+            strides.group == 1 && strides.spatial.iter().any(|stride| *stride > 1)
+        };
         Extents {
             walk,
             images: shape.n,
@@ -73,7 +77,7 @@ impl Extents {
             multiplier: shape.k,
             sum_bytes: op.math.dtype().bytes() as i64,
             image_bytes: graph.tensors[image.tensor].dtype.bytes() as i64,
-            channels_last: strides.group == 1,
+            channels_last: image.inputs().any(lies_last),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::engine::instruction::multiply_add;
 use crate::engine::items::{Axes, Fusion, Kernel, Point};
 
 /// Names of a kernel's own variables and functions.
-const OWN_WORDS: [&str; 24] = [
+const OWN_WORDS: [&str; 25] = [
     "age",
     "age_of",
     "all",
@@ -23,6 +23,7 @@ const OWN_WORDS: [&str; 24] = [
     "filter",
     "first",
     "image",
+    "inside",
     "is_read",
     "left",
     "m",
