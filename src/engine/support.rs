@@ -44,6 +44,12 @@ pub trait Engine: Send + Sync {
     fn elementwise(&self) -> bool {
         false
     }
+
+    /// Whether an element that is added to a result's is read by the thread that writes it, and
+    /// by no other: both may then be in one place.
+    fn adds_in_place(&self) -> bool {
+        false
+    }
 }
 
 /// A graph that an engine can run on a target, analysed once for all that there is to ask.

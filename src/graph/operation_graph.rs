@@ -58,6 +58,26 @@ impl OperationGraph {
         &self.operations
     }
 
+    /// What results are added to, with these: `beta` scales what the memory of a result held. Both
+    /// are in memory, and nothing else reads the former.
+    pub(crate) fn added(&self) -> impl Iterator<Item = [i64; 2]> + '_ {
+        let stored = |uid: &i64| self.tensor(*uid).is_ok_and(|of| !of.is_virtual && !of.by_value);
+        let readers = |uid: &i64| {
+            let read = self.operations.iter().flat_map(|of| &of.inputs);
+            read.filter(|input| *input == uid).count()
+        };
+        self.operations.iter().filter_map(move |operation| {
+            let reads_result = match &operation.op {
+                Op::Convolution(op) => op.reads_result(),
+                Op::Resample(op) => op.reads_result(),
+                _ => false,
+            };
+            let before = operation.inputs.last().filter(|_| reads_result)?;
+            let pair = [*before, operation.outputs[0]];
+            (pair.iter().all(stored) && readers(before) == 1).then_some(pair)
+        })
+    }
+
     /// The tensor with this uid.
     ///
     /// # Errors

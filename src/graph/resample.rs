@@ -174,7 +174,7 @@ impl Resample {
     }
 
     /// Whether the result's elements before are read.
-    fn reads_result(&self) -> bool {
+    pub(crate) fn reads_result(&self) -> bool {
         self.beta.get() != 0.0
     }
 

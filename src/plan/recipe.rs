@@ -10,7 +10,7 @@ use crate::codegen::KernelSource;
 use crate::compile::Image;
 use crate::device::{Device, Launch, Launchable, MAP_WORDS, ReportSite, Waited};
 use crate::dtype::DType;
-use crate::engine::{EngineConfig, Part, engine_named};
+use crate::engine::{Engine, EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, InPlace, OperationGraph};
 use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap, Wait};
@@ -304,9 +304,10 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
 
 /// The class of a tensor ([`Binding::class`]).
 fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u32 {
-    let in_place = |of: &BuiltPart| {
-        engine_named(&of.part.config.engine).is_ok_and(|engine| engine.elementwise())
+    let any = |of: &BuiltPart, property: fn(&dyn Engine) -> bool| {
+        engine_named(&of.part.config.engine).is_ok_and(property)
     };
+    let in_place = |of: &BuiltPart| any(of, |engine| engine.elementwise());
     let CanonicalGraph { tensors, uids, offsets, .. } = graph.canonical();
     // What kernels touch of a tensor: all of it, or some pieces.
     let pieces = |uid: i64| {
@@ -318,6 +319,13 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
         pieces
     };
     let own = pieces(tensor.uid);
+    if parts.iter().all(|of| any(of, |engine| engine.adds_in_place())) && parts.len() == 1 {
+        let mut added = graph.added();
+        let Some(pair) = added.find(|pair| pair.contains(&tensor.uid)) else { return 0 };
+        let alike = pieces(pair[0]) == pieces(pair[1]) && pieces(pair[0]).len() == 1;
+        let at = uids.iter().position(|other| alike && *other == pair[0]);
+        return at.map_or(0, |at| at as u32 + 1);
+    }
     let largest = |axis: usize| tensors.iter().filter_map(|other| other.dims.get(axis)).max();
     let is_whole = |dims: &Vec<i64>| (0..dims.len()).all(|axis| largest(axis) == Some(&dims[axis]));
     if parts.len() != 1

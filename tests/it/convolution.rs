@@ -57,6 +57,24 @@ pub fn depthwise_gradient() -> OperationGraph {
     }))
 }
 
+/// The same of a strided image, with two channels of the response in each group.
+pub fn depthwise_spread() -> OperationGraph {
+    graph(json!({
+        "pass": "backward_data", "dtype": "f16", "n": 2, "groups": 10, "c": 1, "k": 2,
+        "image": [9, 8], "filter": [3, 3], "strides": [2, 3], "pre": [1, 1], "post": [1, 0],
+        "lay": "channels_last", "fused": "rich",
+    }))
+}
+
+/// The gradient of a filter of groups of one channel, with what is behind it.
+pub fn depthwise_filter() -> OperationGraph {
+    graph(json!({
+        "pass": "backward_filter", "dtype": "f16", "n": 2, "groups": 10, "c": 1, "k": 2,
+        "image": [9, 8], "filter": [3, 2], "strides": [2, 1], "dilations": [1, 2], "pre": [1, 1],
+        "post": [1, 0], "lay": "channels_last", "fused": "bias_relu",
+    }))
+}
+
 /// Channels last in whole vectors, which GEMMs read through a window.
 pub fn windowed(pass: &str, fused: &str) -> OperationGraph {
     graph(json!({
@@ -69,6 +87,14 @@ pub fn windowed(pass: &str, fused: &str) -> OperationGraph {
 pub fn pixels(pass: &str, image: i64) -> OperationGraph {
     graph(json!({
         "pass": pass, "dtype": "bf16", "n": 2, "c": 64, "k": 64, "image": [image, image],
+        "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "channels_last",
+    }))
+}
+
+/// Groups of such channels beside each other, which are batches.
+pub fn grouped_pixels(pass: &str) -> OperationGraph {
+    graph(json!({
+        "pass": pass, "dtype": "bf16", "n": 2, "groups": 2, "c": 64, "k": 64, "image": [8, 7],
         "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "channels_last",
     }))
 }
@@ -337,6 +363,31 @@ fn documents_say_all_of_a_convolution() {
     let shown = "convolution_forward{filter_strides=[2, 1], dilations=[1, 2], pre_paddings=[3, 0], \
                  post_paddings=[0, 4], reversed, alpha=0.5, beta=-2}";
     assert_eq!(graph.operations()[0].op.to_string(), shown);
+}
+
+/// What `beta` scales may be the result's own memory: the thread that writes an element reads it.
+#[test]
+fn results_are_added_to_what_is_there() {
+    let engines = [
+        "convolution_depthwise",
+        "convolution_depthwise_filter",
+        "convolution_direct",
+        "gemm_simt",
+        "gemm_mma",
+        "gemm_wgmma",
+    ];
+    for pass in ["forward", "backward_data", "backward_filter"] {
+        let of = |[groups, c, k]: [i64; 3], strides: [i64; 2], dtype: &str| {
+            graph(json!({
+                "pass": pass, "dtype": dtype, "n": 2, "groups": groups, "c": c, "k": k,
+                "image": [7, 6], "filter": [3, 3], "strides": strides, "pre": [1, 1],
+                "post": [1, 1], "lay": "channels_last", "alpha": 0.5, "beta": 2.0,
+            }))
+        };
+        harness::check_added_in_place(&of([6, 1, 2], [2, 1], "f16"), &engines, 2);
+        harness::check_added_in_place(&of([1, 64, 64], [1, 1], "bf16"), &engines, 3);
+        harness::check_added_in_place(&of([1, 16, 24], [2, 2], "f16"), &engines, 3);
+    }
 }
 
 /// A thread reads each element of its rows and columns once, what is next to them, its filter, and

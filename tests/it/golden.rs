@@ -205,6 +205,13 @@ fn golden_convolutions() {
         let source = &kernels("convolution_depthwise", &graph, &knobs)[0];
         assert_golden(&format!("sm75_convolution_{name}_depthwise.cu"), source);
     }
+    let knobs = [("items", 2), ("rows", 4), ("strip", 2)];
+    let spread = kernels("convolution_depthwise", &convolution::depthwise_spread(), &knobs);
+    assert_golden("sm75_convolution_f16_depthwise_spread.cu", &spread[0]);
+    let knobs = [("items", 2), ("rows", 4), ("split", 2), ("strip", 2)];
+    let filter = kernels("convolution_depthwise_filter", &convolution::depthwise_filter(), &knobs);
+    assert_golden("sm75_convolution_f16_depthwise_filter.cu", &filter[0]);
+    assert_golden("sm75_convolution_f16_depthwise_combine.cu", &filter[1]);
     let norm = kernels("gemm_mma", &convolution::norm_gradient(), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_norm_gradient.cu", &norm[0]);
     assert_golden("sm75_gemm_f32_combine_norm_gradient.cu", &norm[1]);
@@ -215,6 +222,9 @@ fn golden_convolutions() {
         let pixels = kernels("gemm_wgmma", &convolution::pixels(pass, 8), &[("split_k", 1)]);
         assert_golden(&format!("sm90_gemm_bf16_wgmma_pixels_{pass}.cu"), &pixels[0]);
     }
+    let groups =
+        kernels("gemm_wgmma", &convolution::grouped_pixels("backward_data"), &[("split_k", 1)]);
+    assert_golden("sm90_gemm_bf16_wgmma_pixels_groups.cu", &groups[0]);
     let groups = kernels("gemm_mma", &convolution::batched("forward"), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_groups.cu", &groups[0]);
     let phases = kernels("gemm_mma", &convolution::phases("bias_relu"), &[("split_k", 1)]);

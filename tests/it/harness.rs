@@ -384,6 +384,36 @@ pub fn run_bound(kiln: &Kiln, plan: &ExecutionPlan, bound: &Bound) -> Result<Val
     bound.outputs(graph)
 }
 
+/// Runs a graph whose result is added to `before`, in the memory of that tensor, on each of these
+/// engines that takes it, with splits too; so many must.
+pub fn check_added_in_place(graph: &OperationGraph, engines: &[&str], least: usize) {
+    let kiln = kiln();
+    let tensor = |name: &str| graph.tensors().iter().find(|of| of.name.ends_with(name)).unwrap();
+    let (before, result) = (tensor("before"), graph.outputs().next().unwrap());
+    let inputs = graph.inputs().map(|of| (of.uid, fill(of, 5, 2.0))).collect();
+    let mut ran = 0;
+    for name in engines {
+        let target = kiln.device().target();
+        let Ok(supported) = engine::supported(name, graph.canonical(), target) else { continue };
+        let best = supported.heuristic();
+        let split = ["split", "split_k"].into_iter().find(|knob| best.knob(knob).is_ok());
+        let with = |knob| [1, 2].map(|of| best.clone().with(knob, of));
+        let splits = split.into_iter().flat_map(with);
+        let configs: Vec<EngineConfig> = [best.clone()].into_iter().chain(splits).collect();
+        for config in configs.iter().filter(|config| supported.lower(config).is_ok()) {
+            let plan = kiln.plan_with(graph, config).unwrap();
+            let mut bound = bind(kiln, graph, &inputs).unwrap();
+            let buffer = bound.buffers[&before.uid].clone();
+            bound.read_from(result, before);
+            bound.buffers.insert(result.uid, buffer);
+            let actual = run_bound(kiln, &plan, &bound).unwrap_or_else(|e| panic!("{config}: {e}"));
+            compare(graph, &inputs, &actual, &config.to_string());
+        }
+        ran += 1;
+    }
+    assert!(ran >= least, "{ran} of {engines:?}: {graph}");
+}
+
 /// Runs a graph at the given or the heuristic setting.
 pub fn run(
     kiln: &Kiln,

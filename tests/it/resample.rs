@@ -3,7 +3,7 @@
 
 use kiln::expr::Math;
 use kiln::graph::{Fraction, Op, Resample, ResampleMode, ResamplePass, Sampling};
-use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc, reference};
 use serde_json::{Value, json};
 
 use crate::cases::{File, Parameters};
@@ -388,6 +388,63 @@ fn large_images_have_offsets_of_64_bits() {
             let wide = |text: &str| text.contains("using coord_t = long long;");
             assert!(sources.iter().all(|(_, source)| wide(&source.text)), "{mode} {lay}");
             harness::assembled(&sources);
+        }
+    }
+}
+
+/// What `beta` scales may be the result's own memory: the thread that writes an element reads it.
+#[test]
+fn results_are_added_to_what_is_there() {
+    for backward in [false, true] {
+        for mode in ["maxpool", "avgpool_include_padding", "bilinear"] {
+            let window = if mode == "bilinear" { json!(null) } else { json!([2, 2]) };
+            let mut with = json!({
+                "backward": backward, "mode": mode, "dtype": "f32", "n": 2, "c": 3,
+                "image": [6, 7], "strides": [2, 1], "alpha": 0.5, "beta": 2.0,
+            });
+            if !window.is_null() {
+                with["window"] = window;
+            }
+            harness::check_added_in_place(&graph(with), &["resample_direct"], 1);
+        }
+    }
+}
+
+/// ONNX rounds positions to the nearest element in four ways: each is a padding, as positions are
+/// multiples of one over the denominator of strides and paddings. Positions are counted in such.
+#[test]
+fn every_rounding_of_onnx_is_a_padding() {
+    for (n, m) in (1..6_i64).flat_map(|n| (1..8_i64).map(move |m| (n, m))) {
+        // Strides and what is in front, in so many parts of an element: half pixels, asymmetric,
+        // aligned corners.
+        let coordinates = [(2 * n, m - n, 2 * m), (2 * n, 0, 2 * m), (2 * n - 2, 0, 2 * m - 2)];
+        for (stride, pre, parts) in coordinates {
+            if stride == 0 || parts == 0 {
+                continue;
+            }
+            let half = parts / 2;
+            let roundings: [(i64, fn(i64, i64) -> i64); 4] = [
+                (pre + half, |x, parts| x.div_euclid(parts)),
+                (pre - half + 1, |x, parts| -(-x).div_euclid(parts)),
+                (pre, |x, parts| (2 * x + parts).div_euclid(2 * parts)),
+                (pre + 1, |x, parts| -(-(2 * x - parts)).div_euclid(2 * parts)),
+            ];
+            for (moved, rounded) in roundings {
+                let text = |number: i64| format!("{number}/{parts}");
+                let post = (m - 1) * stride + parts - n * parts - moved;
+                let graph = graph(json!({
+                    "mode": "nearest", "dtype": "f32", "n": 1, "c": 1, "image": [n],
+                    "padding": "edge", "strides": [text(stride)], "pre": [text(moved)],
+                    "post": [text(post)],
+                }));
+                let (x, y) = (graph.inputs().next().unwrap(), graph.outputs().next().unwrap());
+                let elements: Vec<f64> = (0..n).map(|at| at as f64).collect();
+                let inputs = Values::from([(x.uid, elements)]);
+                let actual = &reference::evaluate(&graph, &inputs).unwrap()[&y.uid].values;
+                let nearest = |o: i64| rounded(o * stride - pre, parts).clamp(0, n - 1) as f64;
+                let expected: Vec<f64> = (0..m).map(nearest).collect();
+                assert_eq!(actual, &expected, "{n} to {m}: {graph}");
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which engine wins, with which knobs, for 62 named problems on three GPUs: a golden file. A
+//! Which engine wins, with which knobs, for 66 named problems on three GPUs: a golden file. A
 //! difference is reviewed as code; `make golden` rewrites it.
 
 use std::fmt::Write;
@@ -245,6 +245,10 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         ("conv_colours", convolution::layer("forward", [1, 3, 64, 224, 7, 2])),
         ("conv_grouped", convolution::layer("forward", [32, 4, 4, 56, 3, 1])),
         ("conv_depthwise", convolution::layer("forward", [144, 1, 1, 56, 3, 1])),
+        ("conv_depthwise_filter", convolution::layer("backward_filter", [144, 1, 1, 56, 3, 1])),
+        ("conv_depthwise_spread", convolution::layer("backward_data", [144, 1, 1, 56, 3, 2])),
+        ("conv_depthwise_doubled", convolution::layer("backward_data", [72, 1, 2, 28, 3, 1])),
+        ("conv_grouped_pixels", convolution::layer("forward", [4, 64, 64, 28, 3, 1])),
         ("gemm_128", square(f32, 128)),
         ("gemm_1024", square(f32, 1024)),
         ("gemm_4096", square(f32, 4096)),
@@ -276,7 +280,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
 #[test]
 fn winners() {
     let problems = problems();
-    assert_eq!(problems.len(), 62);
+    assert_eq!(problems.len(), 66);
     let mut table = String::new();
     for target in ["a100", "rtx4090", "h200"] {
         let target = Target::named(target).unwrap();

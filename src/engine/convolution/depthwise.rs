@@ -37,6 +37,10 @@ impl Engine for DepthwiseEngine {
         NAME
     }
 
+    fn adds_in_place(&self) -> bool {
+        true
+    }
+
     fn support<'a>(
         &self,
         graph: CanonicalGraph<'a>,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::access::{ACCESS_BYTES_MAX, volume};
-use crate::engine::convolution::depthwise_filter::Schedule;
+use crate::engine::convolution::depthwise_filter_schedule::Schedule;
 use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, counted, factor};
 use crate::engine::convolution::problem::Problem;
 use crate::engine::convolution::walk::Walk;
@@ -39,11 +39,11 @@ const OWN_WORDS: [&str; 29] = [
     "slice",
     "strip",
     "strips",
-    "sum",
     "sums",
     "tap",
     "taps",
     "top",
+    "value",
 ];
 
 /// Variables of `convolution/sm75_convolution_depthwise_filter.cu`.

@@ -13,7 +13,7 @@ use crate::engine::instruction::multiply_add;
 use crate::engine::items::{Axes, Fusion, Kernel, Point};
 
 /// Names of a kernel's own variables and functions.
-const OWN_WORDS: [&str; 31] = [
+const OWN_WORDS: [&str; 25] = [
     "age",
     "age_of",
     "all",
@@ -23,10 +23,10 @@ const OWN_WORDS: [&str; 31] = [
     "filter",
     "first",
     "image",
+    "inside",
     "is_read",
     "left",
     "m",
-    "older",
     "phase",
     "read",
     "response",
@@ -34,17 +34,11 @@ const OWN_WORDS: [&str; 31] = [
     "row",
     "step",
     "strip",
-    "sum",
     "sums",
-    "tap0",
-    "tap1",
     "taps",
     "top",
     "value",
     "wide",
-    "x",
-    "y",
-    "younger",
 ];
 
 impl Settings {

@@ -14,6 +14,7 @@
 mod depthwise;
 mod depthwise_filter;
 mod depthwise_filter_parameters;
+mod depthwise_filter_schedule;
 mod depthwise_parameters;
 mod direct;
 mod parameters;

@@ -34,8 +34,7 @@ const ROWS_MIN: i64 = 32;
 /// The first architecture with `cp.async` and these MMAs.
 const CAPABILITY_MIN: u16 = 80;
 
-/// Maximum threads per block: more would leave registers for warp tiles of at most 32 x 32, and
-/// fewer warps with larger tiles read less shared memory.
+/// Maximum threads of a block: more leave registers for warp tiles of 32 x 32, which read more.
 const THREADS_MAX: i64 = 256;
 
 /// Minimum size of `cp.async` in bytes.
@@ -57,8 +56,7 @@ const CANDIDATES: [Candidate; 8] = [
     ([16, 64, 16, 32], 0.3),
 ];
 
-/// Tiles for dual GEMMs, rated as [`CANDIDATES`] are; columns are those of each
-/// GEMM.
+/// Tiles for dual GEMMs, rated as [`CANDIDATES`] are; columns are those of each GEMM.
 const DUAL_CANDIDATES: [Candidate; 6] = [
     ([128, 128, 64, 32], 1.0),
     ([128, 64, 64, 32], 0.95),
@@ -95,6 +93,10 @@ pub(in crate::engine) struct MmaEngine;
 impl Engine for MmaEngine {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn adds_in_place(&self) -> bool {
+        true
     }
 
     fn support<'a>(
@@ -286,8 +288,7 @@ impl MmaTypes {
     }
 }
 
-/// Whether an operand must be transposed on the way to shared memory: `ldmatrix` cannot transpose
-/// single bytes.
+/// Whether an operand must be transposed on the way: `ldmatrix` cannot transpose single bytes.
 fn transposes(of: &Operand, element: DType) -> bool {
     element.bytes() == 1 && !of.k_major
 }
@@ -504,8 +505,7 @@ struct Decision {
     steps: i64,
 }
 
-/// Registers per thread for a warp tile of 64 x 64: 128 accumulators, fragments of two K steps,
-/// addresses.
+/// Registers of a warp tile of 64 x 64: 128 accumulators, fragments of two K steps, addresses.
 const REGISTERS: i64 = 240;
 
 impl Decision {

@@ -55,6 +55,10 @@ impl Engine for SimtEngine {
         NAME
     }
 
+    fn adds_in_place(&self) -> bool {
+        true
+    }
+
     fn support<'a>(
         &self,
         graph: CanonicalGraph<'a>,

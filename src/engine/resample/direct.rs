@@ -32,6 +32,10 @@ impl Engine for DirectEngine {
         NAME
     }
 
+    fn adds_in_place(&self) -> bool {
+        true
+    }
+
     fn support<'a>(
         &self,
         graph: CanonicalGraph<'a>,

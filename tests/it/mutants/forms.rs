@@ -308,6 +308,18 @@ fn products() -> Vec<Form> {
             from(convolution::depthwise()),
             &[("items", 4), ("rows", 4), ("strip", 2)],
         ),
+        form(
+            "convolution_spread",
+            "convolution_depthwise",
+            from(convolution::depthwise_spread()),
+            &[("items", 2), ("rows", 4), ("strip", 2)],
+        ),
+        form(
+            "convolution_depthwise_filter",
+            "convolution_depthwise_filter",
+            from(convolution::depthwise_filter()),
+            &[("items", 2), ("rows", 4), ("split", 2), ("strip", 2)],
+        ),
         form("convolution_data", "convolution_direct", from(convolution::strided()), &[]),
         form("convolution_filter", "convolution_direct", from(convolution::filter()), &[]),
         form("resample", "resample_direct", resampled(resample::winners()), &[("items", 2)]),
@@ -331,6 +343,12 @@ fn products() -> Vec<Form> {
             "gemm_pixels",
             "gemm_wgmma",
             from(convolution::pixels("forward", 7)),
+            &[("cluster", 1), ("cta_m", 64), ("cta_n", 64), ("split_k", 1), ("stages", 3)],
+        ),
+        form(
+            "gemm_grouped_pixels",
+            "gemm_wgmma",
+            from(convolution::grouped_pixels("backward_data")),
             &[("cluster", 1), ("cta_m", 64), ("cta_n", 64), ("split_k", 1), ("stages", 3)],
         ),
         form(

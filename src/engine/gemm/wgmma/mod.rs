@@ -39,6 +39,10 @@ impl Engine for WgmmaEngine {
         NAME
     }
 
+    fn adds_in_place(&self) -> bool {
+        true
+    }
+
     fn support<'a>(
         &self,
         graph: CanonicalGraph<'a>,

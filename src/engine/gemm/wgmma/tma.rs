@@ -2,7 +2,7 @@
 
 use crate::engine::gemm::fusion::Fusion;
 use crate::engine::gemm::problem::{Operand, Problem};
-use crate::engine::gemm::wgmma::window::{Depth, Tiles, tiles};
+use crate::engine::gemm::wgmma::window::{BatchDimension, Depth, Tiles, tiles};
 use crate::engine::tma::{Dimension, TmaTensor};
 use crate::error::{Error, Result};
 
@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 pub(super) struct TmaOperand {
     pub(super) at: usize,
     pub(super) tensor: TmaTensor,
-    /// Batch dimensions of the tensor, innermost first.
-    batches: Vec<usize>,
+    /// Batch dimensions of the tensor, innermost first; none where `tiles` count them.
+    batches: Vec<BatchDimension>,
     /// Where a tile is, if not where rows and K lead.
     pub(super) tiles: Option<Tiles>,
 }
@@ -34,7 +34,10 @@ impl TmaOperand {
         let (rows, ks) = ((operand.extent, view.row), (operand.k_major, view.column));
         let placed = match (&operand.window, depth) {
             (Some(window), _) => Some(tiles(problem, operand, window, depth)?),
-            (None, Some(depth)) => depth.even((at, tensor), rows, ks)?,
+            (None, Some(depth)) => {
+                let batches = BatchDimension::all(problem, &operand.prologue.axes, tensor);
+                depth.even((at, tensor), rows, ks, &batches)?
+            }
             (None, None) => None,
         };
         match placed {
@@ -78,11 +81,8 @@ impl TmaOperand {
         matrix: [Dimension; 2],
     ) -> Result<TmaOperand> {
         let tensor = &problem.graph.tensors[at];
-        let view = fusion.axes.view(tensor);
-        let own = |batch: &usize| view.batches[*batch] != 0;
-        let batches: Vec<usize> = (0..view.batches.len()).rev().filter(own).collect();
-        let dimension = |batch: &usize| (problem.batches[*batch], view.batches[*batch]);
-        let dims: Vec<Dimension> = batches.iter().map(dimension).collect();
+        let batches = BatchDimension::all(problem, &fusion.axes, tensor);
+        let dims: Vec<Dimension> = batches.iter().map(|batch| batch.dimension).collect();
         let tensor = TmaTensor::of(at, tensor, matrix, &dims)?;
         Ok(TmaOperand { at, tensor, batches, tiles: None })
     }
@@ -91,14 +91,14 @@ impl TmaOperand {
     /// arguments.
     pub(super) fn arguments(&self, k_major: bool) -> Vec<String> {
         let matrix = if k_major { ["k", "row"] } else { ["row + atom * Tile::ATOM", "k"] };
-        let batches = self.batches.iter().map(|batch| format!("int(batch.i{batch})"));
+        let batches = self.batches.iter().map(BatchDimension::argument);
         let own = || matrix.map(str::to_owned).into_iter().chain(batches).collect();
         self.tiles.as_ref().map_or_else(own, |tiles| tiles.arguments.clone())
     }
 
     /// Batch coordinates as C++ arguments.
     pub(super) fn batch_arguments(&self) -> String {
-        self.batches.iter().map(|batch| format!(", int(batch.i{batch})")).collect()
+        self.batches.iter().map(|batch| format!(", {}", batch.argument())).collect()
     }
 }
 

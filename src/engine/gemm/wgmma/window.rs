@@ -3,6 +3,7 @@
 
 use crate::engine::access::{ceil_div, volume};
 use crate::engine::dimensions::coordinates;
+use crate::engine::gemm::axes::Axes;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::window::{Along, Window};
 use crate::engine::tma::{Dimension, PixelDimension, TmaTensor, line_elements};
@@ -27,6 +28,29 @@ pub(super) struct Tiles {
     pub(super) arguments: Vec<String>,
     /// The row where the last copy starts, where rows count taps: those beyond the end have none.
     pub(super) last_row: Option<i64>,
+}
+
+/// A dimension of batches of a tensor, which a convolution's groups are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct BatchDimension {
+    /// The batch coordinate.
+    pub(super) at: usize,
+    pub(super) dimension: Dimension,
+}
+
+impl BatchDimension {
+    /// Those of a tensor that has these axes, the innermost first.
+    pub(super) fn all(problem: &Problem<'_>, axes: &Axes, tensor: &TensorDesc) -> Vec<Self> {
+        let view = axes.view(tensor);
+        let own = (0..view.batches.len()).rev().filter(|at| view.batches[*at] != 0);
+        let dimension = |at: usize| (problem.batches[at], view.batches[at]);
+        own.map(|at| BatchDimension { at, dimension: dimension(at) }).collect()
+    }
+
+    /// The coordinate as a C++ argument.
+    pub(super) fn argument(&self) -> String {
+        format!("int(batch.i{})", self.at)
+    }
 }
 
 impl Depth {
@@ -59,6 +83,7 @@ impl Depth {
         (at, tensor): (usize, &TensorDesc),
         (rows, row): (i64, i64),
         (k_major, column): (bool, i64),
+        batches: &[BatchDimension],
     ) -> Result<Option<(TmaTensor, Tiles)>> {
         let taps = volume(&self.taps);
         if self.padded == self.channels || taps == 1 {
@@ -72,8 +97,11 @@ impl Depth {
             true => ([channels, rows], [channel, "row".to_owned(), tap]),
             false => ([rows, channels], [AT_ROW.to_owned(), channel, tap]),
         };
-        let tensor = TmaTensor::of(at, tensor, matrix, &[taps])?;
-        let (constants, arguments) = (ks.constants, arguments.into());
+        let dims: Vec<Dimension> =
+            [taps].into_iter().chain(batches.iter().map(|batch| batch.dimension)).collect();
+        let tensor = TmaTensor::of(at, tensor, matrix, &dims)?;
+        let arguments = arguments.into_iter().chain(batches.iter().map(BatchDimension::argument));
+        let (constants, arguments) = (ks.constants, arguments.collect());
         Ok(Some((tensor, Tiles { constants, arguments, last_row: None })))
     }
 }
@@ -111,6 +139,7 @@ struct Windowed<'a> {
     /// Extents of the coordinates of K; whether they are taps and channels, not pixels.
     ks: Vec<i64>,
     ks_are_taps: bool,
+    groups: Vec<BatchDimension>,
 }
 
 /// Rows and K of an operand.
@@ -150,11 +179,6 @@ pub(super) fn tiles(
     depth: Option<&Depth>,
 ) -> Result<(TmaTensor, Tiles)> {
     let tensor = &problem.graph.tensors[operand.tensor];
-    let name = &tensor.name;
-    if !problem.batches.is_empty() {
-        let text = format!("`{name}` is read through a window in several batches");
-        return Err(Error::not_supported(text));
-    }
     let ks = depth.map_or_else(|| window.ks.clone(), Depth::extents);
     let windowed = Windowed {
         at: operand.tensor,
@@ -163,6 +187,7 @@ pub(super) fn tiles(
         k_major: operand.k_major,
         ks,
         ks_are_taps: depth.is_some(),
+        groups: BatchDimension::all(problem, &operand.prologue.axes, tensor),
     };
     let channel = windowed.channel()?;
     let moves = |at: &usize| *at != channel && window.moves(*at);
@@ -241,12 +266,15 @@ impl Windowed<'_> {
         }
         let line = lines.first().copied();
         let matrix = [self.dimension(channel), line.map_or((1, 0), |at| self.dimension(at))];
-        let dims: Vec<Dimension> = taps.iter().map(|at| self.dimension(*at)).collect();
+        let dims = taps.iter().map(|at| self.dimension(*at));
+        let dims: Vec<Dimension> =
+            dims.chain(self.groups.iter().map(|group| group.dimension)).collect();
         let counted = [Some(channel), line].into_iter().chain(taps.into_iter().map(Some));
         let sides = self.sides(false);
+        let arguments = counted.map(|at| sides.counted(at));
         let tiles = Tiles {
             constants: sides.constants(),
-            arguments: counted.map(|at| sides.counted(at)).collect(),
+            arguments: arguments.chain(self.groups.iter().map(BatchDimension::argument)).collect(),
             last_row: self.last_row(),
         };
         Some(TmaTensor::of(self.at, self.tensor, matrix, &dims).map(|tensor| (tensor, tiles)))
@@ -272,7 +300,13 @@ impl Windowed<'_> {
             let text = format!("`{name}` has no pixels, read through a window");
             return Err(Error::not_supported(text));
         };
-        let matrix = [channel, *inner].map(|at| self.dimension(at));
+        let mut matrix = [channel, *inner].map(|at| self.dimension(at));
+        let mut channel = sides.counted(Some(channel));
+        if let Some(group) = self.groups.first() {
+            matrix[0].0 = self.grouped_channels(matrix, group)?;
+            channel = format!("{channel} + {} * GROUP", group.argument());
+            constants.push(("GROUP".to_owned(), group.dimension.1));
+        }
         let outer = outer.iter().map(|at| self.dimension(*at));
         let images = image.map_or((1, 0), |at| self.dimension(at));
         let outer: Vec<Dimension> = outer.chain([images]).collect();
@@ -280,11 +314,37 @@ impl Windowed<'_> {
         let dimensions: Vec<PixelDimension> = walks.iter().map(|walk| walk.dimension).collect();
         let positions = walks.iter().map(|walk| walk.position.clone());
         let offsets = walks.iter().map(|walk| walk.offset.clone());
-        let arguments = [sides.counted(Some(channel))].into_iter().chain(positions);
+        let arguments = [channel].into_iter().chain(positions);
         let arguments = arguments.chain([sides.expression(first)]).chain(offsets);
         let arguments = arguments.collect();
         let last_row = self.last_row();
         Ok((tensor.pixels(name, &dimensions)?, Tiles { constants, arguments, last_row }))
+    }
+
+    /// The channels of a pixel with those of all groups: its map has no dimension of groups, so
+    /// that a group is where its channels begin.
+    ///
+    /// # Errors
+    /// `NotSupported` where groups are elsewhere, or a copy would reach from one into another.
+    fn grouped_channels(
+        &self,
+        [(channels, _), (_, pixel)]: [Dimension; 2],
+        group: &BatchDimension,
+    ) -> Result<i64> {
+        let (name, line) = (&self.tensor.name, line_elements(self.tensor.dtype));
+        let (groups, stride) = group.dimension;
+        let all = stride.saturating_mul(groups - 1).saturating_add(channels);
+        if channels % line != 0 {
+            return Err(Error::not_supported(format!(
+                "{channels} channels of a group of `{name}` are no multiple of {line}, so that a \
+                 copy would reach into another group"
+            )));
+        }
+        if all > pixel {
+            let text = format!("groups of `{name}` are not beside each other in its pixels");
+            return Err(Error::not_supported(text));
+        }
+        Ok(all)
     }
 
     /// How pixels move along a spatial dimension.
