@@ -5,7 +5,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 kiln=${KILN:-kiln}
 out=${1:-$(mktemp -d)}
 mkdir -p "$out"
-problems=("$here"/../problems/*.json)
+problems=()
+for problem in "$here"/../problems/*.json; do # A server does not train.
+    [[ $problem == *_training.json ]] || problems+=("$problem")
+done
 program() { # Stands for a server: it plans and runs every problem, and checks what comes out.
     for problem in "${problems[@]}"; do
         "$kiln" run "$problem" --random 1 --check --json --device sim

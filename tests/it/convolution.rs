@@ -68,10 +68,15 @@ pub fn depthwise_spread() -> OperationGraph {
 
 /// The gradient of a filter of groups of one channel, with what is behind it.
 pub fn depthwise_filter() -> OperationGraph {
+    depthwise_filter_with("bias_relu")
+}
+
+/// The same with other operations in front of it and behind it.
+pub fn depthwise_filter_with(fused: &str) -> OperationGraph {
     graph(json!({
         "pass": "backward_filter", "dtype": "f16", "n": 2, "groups": 10, "c": 1, "k": 2,
         "image": [9, 8], "filter": [3, 2], "strides": [2, 1], "dilations": [1, 2], "pre": [1, 1],
-        "post": [1, 0], "lay": "channels_last", "fused": "bias_relu",
+        "post": [1, 0], "lay": "channels_last", "fused": fused,
     }))
 }
 

@@ -391,6 +391,7 @@ pub fn check_added_in_place(graph: &OperationGraph, engines: &[&str], least: usi
     let tensor = |name: &str| graph.tensors().iter().find(|of| of.name.ends_with(name)).unwrap();
     let (before, result) = (tensor("before"), graph.outputs().next().unwrap());
     let inputs = graph.inputs().map(|of| (of.uid, fill(of, 5, 2.0))).collect();
+    let expected = reference::evaluate(graph, &inputs).unwrap();
     let mut ran = 0;
     for name in engines {
         let target = kiln.device().target();
@@ -407,7 +408,7 @@ pub fn check_added_in_place(graph: &OperationGraph, engines: &[&str], least: usi
             bound.read_from(result, before);
             bound.buffers.insert(result.uid, buffer);
             let actual = run_bound(kiln, &plan, &bound).unwrap_or_else(|e| panic!("{config}: {e}"));
-            compare(graph, &inputs, &actual, &config.to_string());
+            compare_with(&expected, graph, &inputs, &actual, &config.to_string());
         }
         ran += 1;
     }

@@ -5,7 +5,7 @@ use kiln::engine;
 use kiln::expr::{NanPropagation, Real};
 use kiln::graph::{Direction, MatmulMath, Op, Recurrence, RecurrenceSlots, RowLayout};
 use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
-use kiln::{DType, Kiln};
+use kiln::{DType, Kiln, OperationGraph};
 
 use crate::harness;
 use crate::recurrence::{self, layer, values};
@@ -108,6 +108,8 @@ pub fn derivative(op: &Recurrence, dtype: DType) -> Recurrence {
 
 fn on_engines(kiln: &Kiln, op: &Recurrence, dtype: DType, steps: i64) -> usize {
     let graph = recurrence::graph(op, steps, dtype);
+    let read = OperationGraph::from_json(&graph.to_json()).unwrap();
+    assert_eq!(read.to_json(), graph.to_json());
     let given = values(&graph, op, steps);
     let mut count = 0;
     for name in ["rnn_cta", "rnn_cluster", "rnn_grid", "rnn_stream", "rnn_step"] {

@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::attention::backward_cases;
 use crate::attention::cases::{Storage, graph as attention, keep_program};
+use crate::convolution;
 use crate::gemm::cases::{Case, Lay};
 use crate::gemm::fusion::{bias_gelu, rich, swiglu, two_outputs};
 use crate::golden;
@@ -108,6 +109,7 @@ fn more_graphs() -> Vec<OperationGraph> {
         residual_rms([8, 16384]),
         rms_gradients([64, 768]),
         golden::centred([16, 512, 768]),
+        convolution::depthwise_filter_with("rich"),
         lstm(),
         row_beside_matrix(&[]),
         row_beside_matrix(&[48]),

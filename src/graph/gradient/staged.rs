@@ -28,8 +28,8 @@ fn is_repeated(operation: &Operation) -> bool {
 
 impl Vjp {
     /// The backward graph in two: one of the gradients `first`, by uid, and of virtual tensors
-    /// among them, with all that they come of, and one of the rest. What the first computes and the second reads is kept in memory; casts
-    /// and views are made again.
+    /// among them, with all that they come of, and one of the rest. What the first computes and the
+    /// second reads is kept in memory; casts and views are made again.
     ///
     /// # Errors
     /// As [`OperationGraph::new`].

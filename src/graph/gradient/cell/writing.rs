@@ -110,6 +110,13 @@ impl Differentiation<'_> {
         }
     }
 
+    /// Names of what stages read and hand on.
+    fn names_of(&self, unit_inputs: &[String]) -> BTreeSet<String> {
+        let inputs = self.joint.inputs().iter().map(|input| &input.name);
+        let roots = self.roots.iter().map(|root| &root.name);
+        inputs.chain(roots).chain(unit_inputs).cloned().collect()
+    }
+
     /// The cell of the derivative.
     fn backward(
         &mut self,
@@ -129,6 +136,7 @@ impl Differentiation<'_> {
                 saved: saved.iter().copied().zip(unit_inputs.iter().map(String::as_str)).collect(),
                 program: Program::new(),
                 known: BTreeMap::new(),
+                names: self.names_of(&unit_inputs),
             };
             for root in self.roots.iter().filter(|root| root.stage == at) {
                 let value = writing.value(root.value)?;
@@ -226,6 +234,8 @@ struct Writing<'a> {
     saved: Vec<(Value, &'a str)>,
     program: Program,
     known: BTreeMap<Value, Value>,
+    /// Names that no further line may have.
+    names: BTreeSet<String>,
 }
 
 impl Writing<'_> {
@@ -252,7 +262,11 @@ impl Writing<'_> {
                     let operands = line.operands.iter();
                     let operands: Vec<Value> =
                         operands.map(|operand| self.value(*operand)).collect::<Result<_>>()?;
-                    self.program.push(&line.name, line.op, &operands, line.dtype)?
+                    let mut name = line.name.clone();
+                    while !self.names.insert(name.clone()) {
+                        name.push('_');
+                    }
+                    self.program.push(&name, line.op, &operands, line.dtype)?
                 }
             },
         };
