@@ -410,6 +410,9 @@ fn results_are_added_to_what_is_there() {
     }
 }
 
+/// A number of parts of an element as a number of elements.
+type Rounding = fn(i64, i64) -> i64;
+
 /// ONNX rounds positions to the nearest element in four ways: each is a padding, as positions are
 /// multiples of one over the denominator of strides and paddings. Positions are counted in such.
 #[test]
@@ -423,7 +426,7 @@ fn every_rounding_of_onnx_is_a_padding() {
                 continue;
             }
             let half = parts / 2;
-            let roundings: [(i64, fn(i64, i64) -> i64); 4] = [
+            let roundings: [(i64, Rounding); 4] = [
                 (pre + half, |x, parts| x.div_euclid(parts)),
                 (pre - half + 1, |x, parts| -(-x).div_euclid(parts)),
                 (pre, |x, parts| (2 * x + parts).div_euclid(2 * parts)),
