@@ -80,6 +80,10 @@ impl Default for DropoutDescriptor {
     }
 }
 
+/// Bytes of a dropout's seed and of its position in device memory.
+pub(crate) const SEED_BYTES: usize = size_of::<i64>();
+pub(crate) const POSITION_BYTES: usize = size_of::<i32>();
+
 /// A dropout in a problem file: `{ "probability": 0.1, "seed": 1 }`.
 #[derive(Deserialize, Clone, Copy)]
 #[serde(deny_unknown_fields)]

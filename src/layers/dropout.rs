@@ -1,7 +1,7 @@
 //! The state of a layer's dropouts in device memory.
 
 use crate::device::{Buffer, Device, Stream};
-use crate::dropout::DropoutDescriptor;
+use crate::dropout::{DropoutDescriptor, POSITION_BYTES, SEED_BYTES};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Mode, Pointwise};
@@ -18,9 +18,6 @@ pub struct DropoutStates {
     memory: Buffer,
     count: usize,
 }
-
-const SEED_BYTES: usize = size_of::<i64>();
-const POSITION_BYTES: usize = size_of::<i32>();
 
 impl DropoutStates {
     /// Those of these dropouts before the first pass.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::{Buffer, Stream};
-use crate::dtype::DType;
+use crate::dropout::{POSITION_BYTES, SEED_BYTES};
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
@@ -390,12 +390,22 @@ impl PersistentRnn {
             (&self.dropouts, pack.slot(Role::Reserve))
         {
             let count = self.rnn.dropouts() as u64;
-            let [seeds, positions] = [DType::I64, DType::I32].map(|of| count * of.bytes() as u64);
+            let [seeds, positions] = [SEED_BYTES, POSITION_BYTES].map(|of| count * of as u64);
             let memory = |address, bytes| Slot::Memory { address, bytes, owner };
             pack.set(Role::DropoutSeeds, memory(address, seeds));
             pack.set(Role::DropoutPositions, memory(address + seeds, positions));
         }
         pack
+    }
+
+    /// Keeps the state of the dropouts in the reserve space, and moves it on.
+    fn draw(&mut self, stream: &Stream, pack: &RnnSlots) -> Result<()> {
+        match (&mut self.dropouts, pack.slot(Role::Reserve)) {
+            (Some((states, draw)), Some(Slot::Memory { address, owner, .. })) => {
+                draw.execute(stream, states, (address, owner))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn launch(
@@ -424,13 +434,13 @@ impl PersistentRnn {
         pack: &RnnPack,
     ) -> Result<()> {
         let pack = &self.with_dropouts(self.with_states(pass, &pack.slots));
-        self.find(pass, rows, with)?.check(pass, pack)?;
-        if let (Pass::Forward, Some((states, draw)), Some(Slot::Memory { address, owner, .. })) =
-            (pass, &mut self.dropouts, pack.slot(Role::Reserve))
-        {
-            draw.execute(stream, states, (address, owner))?;
+        if let (Pass::Forward, true) = (pass, self.dropouts.is_some() && with.reserve) {
+            // A call that is refused draws nothing.
+            self.find(pass, rows, with)?.check(pass, pack)?;
+            self.draw(stream, pack)?;
         }
         let built = self.find(pass, rows, with)?;
+        built.check(pass, pack)?;
         let needed = built.workspace_bytes();
         let scratch = match (built.sums.is_empty(), pack.workspace) {
             (true, _) => None,

@@ -2,11 +2,12 @@
 //! for the data and for the weights, as cuDNN 8 divides them (`cudnnRNNBackwardData_v8`,
 //! `cudnnRNNBackwardWeights_v8`); mcDNN's document names both and describes neither.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use crate::dropout::{POSITION_BYTES, SEED_BYTES};
 use crate::error::Result;
 use crate::expr::{Mode, Pointwise};
-use crate::graph::{Op, Operation, OperationGraph, RowLayout, Vjp, zero_beyond_lengths};
+use crate::graph::{Op, Operation, OperationGraph, RowLayout, Vjp, cone, zero_beyond_lengths};
 use crate::rnn::lower::{Extent, Network, Place};
 use crate::rnn::network::Rnn;
 use crate::rnn::role::{Optional, Role};
@@ -33,9 +34,6 @@ pub struct Training {
 }
 
 impl Rnn {
-    /// Bytes of a dropout at the beginning of the reserve space: its seed and its position.
-    pub const DROPOUT_BYTES: u64 = 12;
-
     /// The passes of training for an extent and optional tensors of the forward pass, the gradients
     /// of all of which are computed.
     ///
@@ -65,8 +63,8 @@ impl Rnn {
         data.extend(early);
         let vjp = Vjp { backward, ..vjp };
         let staged = vjp.staged(&data)?;
-        let dropouts = self.dropouts() as u64;
-        let mut reserve = (dropouts * Rnn::DROPOUT_BYTES).next_multiple_of(ALIGNMENT as u64);
+        let drawn = self.dropouts() as u64 * (SEED_BYTES + POSITION_BYTES) as u64;
+        let mut reserve = drawn.next_multiple_of(ALIGNMENT as u64);
         let mut reserved = |tensor: &TensorDesc| -> Result<()> {
             let (uid, width) = (tensor.uid, tensor.dtype.bytes() as u64);
             let offset = (reserve / width) as i64;
@@ -147,20 +145,6 @@ fn early(
         builder.operation_into(operation.op, &operation.inputs, &operation.outputs);
     }
     Ok((builder.build()?, early))
-}
-
-/// The operations of a graph, by position, that tensors come of, without those that are excepted
-/// and what these come of.
-fn cone(graph: &OperationGraph, of: &[i64], excepted: impl Fn(usize) -> bool) -> BTreeSet<usize> {
-    let mut wanted: BTreeSet<i64> = of.iter().copied().collect();
-    let mut found = BTreeSet::new();
-    for (at, operation) in graph.operations().iter().enumerate().rev() {
-        if operation.outputs.iter().any(|uid| wanted.contains(uid)) && !excepted(at) {
-            found.insert(at);
-            wanted.extend(&operation.inputs);
-        }
-    }
-    found
 }
 
 /// A graph that reads the input as 0 beyond the lengths, where it may hold NaN: gradients of

@@ -7,6 +7,7 @@
 
 mod attention;
 mod cell;
+mod cone;
 mod lengths;
 mod min_cut;
 mod pieces;
@@ -21,6 +22,7 @@ mod tape;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::graph::gradient::attention::with_statistics;
+pub(crate) use crate::graph::gradient::cone::cone;
 pub(crate) use crate::graph::gradient::lengths::zero_beyond_lengths;
 use crate::graph::gradient::recurrence::saving;
 use crate::graph::gradient::reverse::reversed;

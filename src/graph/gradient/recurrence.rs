@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::gradient::cell::{CellVjp, Given, Written};
+use crate::graph::gradient::cone::cone;
 use crate::graph::gradient::lengths::zero_beyond_lengths;
 use crate::graph::gradient::sum::gradient;
 use crate::graph::gradient::tape::{Contribution, Tape, active};
@@ -41,19 +42,13 @@ pub(super) fn saving(
     inputs: &[i64],
 ) -> Result<OperationGraph> {
     let active = active(graph, inputs);
-    let mut wanted: BTreeSet<i64> = outputs.iter().copied().collect();
-    for of in graph.operations().iter().rev() {
-        if of.outputs.iter().any(|uid| wanted.contains(uid)) {
-            wanted.extend(&of.inputs);
-        }
-    }
+    let of_outputs = cone(graph, outputs, |_| false);
     let mut tensors = graph.tensors().to_vec();
     let mut operations = graph.operations().to_vec();
-    let differentiated = |of: &&mut Operation| {
-        let reaches = |uids: &[i64], set: &BTreeSet<i64>| uids.iter().any(|uid| set.contains(uid));
-        reaches(&of.inputs, &active) && reaches(&of.outputs, &wanted)
+    let differentiated = |(at, of): &(usize, &mut Operation)| {
+        of.inputs.iter().any(|uid| active.contains(uid)) && of_outputs.contains(at)
     };
-    for operation in operations.iter_mut().filter(differentiated) {
+    for (_, operation) in operations.iter_mut().enumerate().filter(differentiated) {
         let Op::Recurrence(op) = &operation.op else { continue };
         if !op.saved.is_empty() {
             return Err(Error::not_supported(format!("vjp: {op} saves values already")));

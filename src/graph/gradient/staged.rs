@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
 use crate::expr::Mode;
+use crate::graph::gradient::cone::cone;
 use crate::graph::gradient::saved::Vjp;
 use crate::graph::operation::{Op, Operation};
 use crate::graph::{OperationGraph, find::find};
@@ -35,14 +36,7 @@ impl Vjp {
     /// As [`OperationGraph::new`].
     pub fn staged(&self, first: &[i64]) -> Result<Staged> {
         let operations = self.backward.operations();
-        let mut wanted: BTreeSet<i64> = first.iter().copied().collect();
-        let mut is_first = vec![false; operations.len()];
-        for (at, operation) in operations.iter().enumerate().rev() {
-            if operation.outputs.iter().any(|uid| wanted.contains(uid)) {
-                is_first[at] = true;
-                wanted.extend(&operation.inputs);
-            }
-        }
+        let of_first = cone(&self.backward, first, |_| false);
         let writers: BTreeMap<i64, usize> = operations
             .iter()
             .enumerate()
@@ -50,10 +44,12 @@ impl Vjp {
             .collect();
         let mut repeated = BTreeSet::new();
         let mut kept = BTreeSet::new();
-        let rest = operations.iter().zip(&is_first).filter(|(_, first)| !**first);
-        let mut open: Vec<i64> = rest.flat_map(|(of, _)| of.inputs.clone()).collect();
+        let rest = operations.iter().enumerate().filter(|(at, _)| !of_first.contains(at));
+        let mut open: Vec<i64> = rest.flat_map(|(_, of)| of.inputs.clone()).collect();
         while let Some(uid) = open.pop() {
-            let Some(at) = writers.get(&uid).copied().filter(|at| is_first[*at]) else { continue };
+            let Some(at) = writers.get(&uid).copied().filter(|at| of_first.contains(at)) else {
+                continue;
+            };
             if !find(self.backward.tensors(), uid).is_some_and(|tensor| tensor.is_virtual) {
                 continue;
             }
@@ -82,8 +78,8 @@ impl Vjp {
         let pick = |second: bool| {
             let all = operations.iter().enumerate();
             let own = all.filter(|(at, _)| match second {
-                false => is_first[*at],
-                true => !is_first[*at] || repeated.contains(at),
+                false => of_first.contains(at),
+                true => !of_first.contains(at) || repeated.contains(at),
             });
             own.map(|(_, operation)| operation.clone()).collect::<Vec<Operation>>()
         };
