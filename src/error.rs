@@ -15,9 +15,16 @@ pub enum ErrorKind {
     BadParam,
     /// The request is valid but not supported; the text names the rule that refused it.
     NotSupported,
-    /// A template or generated kernel failed to compile, or there is no NVRTC; source, options and
-    /// log of a kernel are in its [`CompileFailure`].
+    /// A template or generated kernel failed to compile; source, options and log of a kernel are in
+    /// its [`CompileFailure`].
     Compile,
+    /// There is no NVRTC, or none that can be used, and something must be compiled; the text names
+    /// the places that were searched.
+    NoCompiler,
+    /// The GPU's architecture is one that Kiln has no kernels for; the text names it.
+    ArchMismatch,
+    /// The device has not as much free memory as was asked for.
+    OutOfMemory,
     /// The CUDA driver or the simulated device failed.
     Driver,
     /// A kernel faulted or hung, and the GPU's context went with it: every later call of this
@@ -37,11 +44,13 @@ impl ErrorKind {
         match self {
             ErrorKind::BadParam => "MCDNN_STATUS_BAD_PARAM",
             ErrorKind::NotSupported => "MCDNN_STATUS_NOT_SUPPORTED",
-            ErrorKind::Compile => "MCDNN_STATUS_RUNTIME_PREREQUISITE_MISSING",
+            ErrorKind::NoCompiler => "MCDNN_STATUS_RUNTIME_PREREQUISITE_MISSING",
+            ErrorKind::ArchMismatch => "MCDNN_STATUS_ARCH_MISMATCH",
+            ErrorKind::OutOfMemory => "MCDNN_STATUS_ALLOC_FAILED",
             ErrorKind::Driver | ErrorKind::DeviceLost | ErrorKind::Io => {
                 "MCDNN_STATUS_EXECUTION_FAILED"
             }
-            ErrorKind::Internal => "MCDNN_STATUS_INTERNAL_ERROR",
+            ErrorKind::Compile | ErrorKind::Internal => "MCDNN_STATUS_INTERNAL_ERROR",
         }
     }
 }
@@ -104,8 +113,16 @@ impl Error {
         Error::with(ErrorKind::Compile, text)
     }
 
+    pub(crate) fn no_compiler(text: impl Into<String>) -> Self {
+        Error::with(ErrorKind::NoCompiler, text)
+    }
+
     pub(crate) fn driver(text: impl Into<String>) -> Self {
         Error::with(ErrorKind::Driver, text)
+    }
+
+    pub(crate) fn out_of_memory(text: impl Into<String>) -> Self {
+        Error::with(ErrorKind::OutOfMemory, text)
     }
 
     pub(crate) fn device_lost(text: impl Into<String>) -> Self {
@@ -210,7 +227,7 @@ mod tests {
         assert_eq!(error.clone().compile_failure(), Some(&failure));
         let silent = CompileFailure { log: String::new(), ..failure };
         assert_eq!(silent.first_error(), "NVRTC_ERROR_COMPILATION");
-        assert_eq!(Error::compile("NVRTC not found").compile_failure(), None);
+        assert_eq!(Error::no_compiler("NVRTC not found").compile_failure(), None);
     }
 
     #[test]

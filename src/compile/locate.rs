@@ -60,7 +60,7 @@ impl fmt::Display for Located {
 /// Searches for NVRTC without loading it.
 ///
 /// # Errors
-/// `Compile` with the list of all places searched.
+/// `NoCompiler` with the list of all places searched.
 pub fn locate(search: &Search) -> Result<Located> {
     let mut looked = Vec::new();
     let fits = |library: &Path| fits(library, search.driver);
@@ -155,7 +155,7 @@ fn check(library: &Path) -> std::result::Result<(), String> {
 
 fn not_found(looked: &[String]) -> Error {
     let places = looked.join("\n  ");
-    Error::compile(format!(
+    Error::no_compiler(format!(
         "NVRTC not found: install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
          KILN_NVRTC to its folder; searched:\n  {places}"
     ))

@@ -67,11 +67,11 @@ impl Compiler {
     /// Loads the library and its builtins.
     ///
     /// # Errors
-    /// `Compile` when it cannot be loaded or is older than 12.0.
+    /// `NoCompiler` when it cannot be loaded or is older than 12.0.
     pub fn load(path: &Path) -> Result<Compiler> {
         let shown = path.display().to_string();
         let failed = |error: libloading::Error| {
-            Error::compile(format!("failed to load NVRTC `{shown}`: {error}"))
+            Error::no_compiler(format!("failed to load NVRTC `{shown}`: {error}"))
         };
         // NVRTC opens its builtins by bare name and ignores run paths; loading them first makes
         // them available whatever the library path.
@@ -93,7 +93,7 @@ impl Compiler {
             let (major, minor) = version;
             let text =
                 format!("NVRTC `{shown}` has version {major}.{minor}, expected 12.0 or newer");
-            return Err(Error::compile(text));
+            return Err(Error::no_compiler(text));
         }
         let library = std::mem::ManuallyDrop::new(library);
         Ok(Compiler { path: path.to_owned(), version, functions, _library: library })

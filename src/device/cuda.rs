@@ -15,7 +15,7 @@ use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS};
 use crate::device::health::{self, Health};
 use crate::device::occupancy::Occupancy;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Swizzle, TensorMap};
 use crate::target::{Arch, Target};
 
@@ -177,9 +177,10 @@ fn target(device: sys::CUdevice) -> Result<Target> {
     };
     let major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    let name = result::device::get_name(device).map_err(failed("read the GPU's name"))?;
     Ok(Target {
-        name: result::device::get_name(device).map_err(failed("read the GPU's name"))?,
-        arch: Arch::of_device((major * 10 + minor) as u16),
+        arch: arch(&name, (major * 10 + minor) as u16)?,
+        name,
         sm_count: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         shared_block_bytes_max: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         shared_sm_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
@@ -187,6 +188,19 @@ fn target(device: sys::CUdevice) -> Result<Target> {
         threads_sm_max: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
         l2_bytes: u64::from(attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
     })
+}
+
+/// The oldest architecture that there are kernels for: Turing.
+const CAPABILITY_MIN: u16 = 75;
+
+/// The architecture of a GPU of this name and capability.
+fn arch(name: &str, capability: u16) -> Result<Arch> {
+    let arch = Arch::of_device(capability);
+    if capability < CAPABILITY_MIN {
+        let text = format!("failed to open {name}: it is {arch}, expected sm_75 or newer");
+        return Err(Error::with(ErrorKind::ArchMismatch, text));
+    }
+    Ok(arch)
 }
 
 /// What is attempted when a handle is dropped, whose error nobody hears.
@@ -537,5 +551,19 @@ impl Launchable for CudaKernel {
             sys::cuLaunchKernelEx(&config, self.function, ptr::null_mut(), extra.as_mut_ptr())
         };
         status.result().map_err(|error| health.failed_to_launch(&self.name, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_before_turing_are_refused() {
+        let error = arch("Tesla V100", 70).expect_err("there are no kernels for it");
+        let text = "failed to open Tesla V100: it is sm_70, expected sm_75 or newer";
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::ArchMismatch, text));
+        assert_eq!(error.status(), "MCDNN_STATUS_ARCH_MISMATCH");
+        assert_eq!(arch("Tesla T4", 75).expect("Turing"), Arch::new(75));
     }
 }

@@ -198,23 +198,23 @@ impl Health {
 
     /// The error of a call that failed.
     pub(super) fn failed(&self, attempt: &str, error: DriverError) -> Error {
-        let code = name(error);
         if is_sticky(error.0) {
-            self.fault.get_or_init(|| self.fault_now(code.clone(), None));
+            let code = name(error);
+            self.fault.get_or_init(|| self.fault_now(code, None));
         }
-        self.error(attempt, &code).caused_by(error)
+        self.error(attempt, error)
     }
 
     /// The error of a launch that failed. If launches block (`CUDA_LAUNCH_BLOCKING=1`), what it
     /// reports happened in this kernel.
     pub(super) fn failed_to_launch(&self, kernel: &Arc<str>, error: DriverError) -> Error {
-        let code = name(error);
         if is_sticky(error.0) {
+            let code = name(error);
             let blocks = variable("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
             let own = blocks.then_some(kernel);
-            self.fault.get_or_init(|| self.fault_now(code.clone(), own));
+            self.fault.get_or_init(|| self.fault_now(code, own));
         }
-        self.error(&format!("launch `{kernel}`"), &code).caused_by(error)
+        self.error(&format!("launch `{kernel}`"), error)
     }
 
     fn fault_now(&self, code: String, kernel: Option<&Arc<str>>) -> Fault {
@@ -234,11 +234,14 @@ impl Health {
         Fault { code, kernels, more, graphs }
     }
 
-    fn error(&self, attempt: &str, code: &str) -> Error {
-        match self.fault.get() {
-            Some(fault) => lost(attempt, fault),
-            None => Error::driver(format!("failed to {attempt}: {code}")),
-        }
+    fn error(&self, attempt: &str, error: DriverError) -> Error {
+        let text = || format!("failed to {attempt}: {}", name(error));
+        let failed = match (self.fault.get(), error.0) {
+            (Some(fault), _) => lost(attempt, fault),
+            (None, sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY) => Error::out_of_memory(text()),
+            (None, _) => Error::driver(text()),
+        };
+        failed.caused_by(error)
     }
 }
 
@@ -356,7 +359,7 @@ mod tests {
         assert!(!is_sticky(sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY));
         assert!(health.check("x").is_ok());
         health.fault.set(health.fault_now("CODE".to_owned(), Some(&a))).expect("set once");
-        let error = health.error("copy to the GPU", "OTHER");
+        let error = health.error("copy to the GPU", ILLEGAL);
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
         let text = "failed to copy to the GPU: the device is lost: CODE in `a`";
         assert_eq!(error.to_string(), text);

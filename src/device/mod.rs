@@ -87,7 +87,7 @@ impl Device {
     /// Opens a device; the options apply to the simulated device only.
     ///
     /// # Errors
-    /// `BadParam` for an unknown target, `Driver` when the GPU cannot be opened.
+    /// `BadParam` for an unknown target; as [`Device::cuda`].
     pub fn open(choice: &DeviceChoice, options: SimOptions) -> Result<Device> {
         match choice {
             DeviceChoice::Auto if cuda::count().is_ok_and(|count| count > 0) => Device::cuda(0),
@@ -124,7 +124,8 @@ impl Device {
     /// The GPU with this index.
     ///
     /// # Errors
-    /// `Driver` when there is no CUDA driver or no such GPU.
+    /// `Driver` when there is no CUDA driver, `BadParam` when there is no such GPU, `ArchMismatch`
+    /// when it is older than Turing (sm_75).
     pub fn cuda(index: u32) -> Result<Device> {
         Ok(Device::of(Arc::new(cuda::CudaDriver::open(index)?), "cuda"))
     }
@@ -171,7 +172,7 @@ impl Device {
     /// Allocates a buffer of uninitialised memory.
     ///
     /// # Errors
-    /// `Driver` when memory is exhausted.
+    /// `OutOfMemory` when memory is exhausted.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
         Buffer::new(self.driver.clone(), self.reports.clone(), bytes)
     }
@@ -179,7 +180,7 @@ impl Device {
     /// Allocates a buffer and fills it from the host.
     ///
     /// # Errors
-    /// `Driver` when memory is exhausted or the copy fails.
+    /// `OutOfMemory` when memory is exhausted, `Driver` when the copy fails.
     pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
         let buffer = self.alloc(bytes.len() as u64)?;
         buffer.write(0, bytes)?;
@@ -238,7 +239,7 @@ impl Device {
     /// Memory in which a kernel of a plan reports of a wait, on each stream.
     ///
     /// # Errors
-    /// `Driver` when memory is exhausted.
+    /// `OutOfMemory` when memory is exhausted.
     pub(crate) fn report_site(&self, waited: Waited) -> Result<ReportSite> {
         ReportSite::new(self.driver.clone(), waited)
     }

@@ -43,7 +43,7 @@ impl Driver for NullDriver {
     fn alloc(&self, bytes: u64) -> Result<u64> {
         let step = bytes.max(1).checked_next_multiple_of(256).filter(|step| *step < 1 << 62);
         let step =
-            step.ok_or_else(|| Error::driver(format!("failed to allocate {bytes} bytes")))?;
+            step.ok_or_else(|| Error::out_of_memory(format!("failed to allocate {bytes} bytes")))?;
         Ok(self.next.fetch_add(step, Ordering::Relaxed))
     }
 

@@ -104,7 +104,13 @@ fn events(of: &Mutex<HashMap<u64, Event>>) -> MutexGuard<'_, HashMap<u64, Event>
 }
 
 fn failed(attempt: &str) -> impl FnOnce(kiln_sim::Error) -> Error {
-    move |error| Error::driver(format!("failed to {attempt} on the simulated device: {error}"))
+    move |error| {
+        let text = format!("failed to {attempt} on the simulated device: {error}");
+        match error.kind() {
+            kiln_sim::ErrorKind::OutOfMemory => Error::out_of_memory(text),
+            _ => Error::driver(text),
+        }
+    }
 }
 
 impl Driver for SimDriver {

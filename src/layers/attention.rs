@@ -97,7 +97,7 @@ impl Kiln {
     /// first call for an extent.
     ///
     /// # Errors
-    /// `Driver` when the device rejects an allocation.
+    /// `OutOfMemory` when the device has no memory left.
     pub fn multi_head_attention(
         &self,
         descriptor: &AttentionDescriptor,

@@ -45,25 +45,13 @@ impl Planner {
                     }
                     Err(error) => return Err(error),
                 },
-                // Without a compiler, kernels of other engines cannot be compiled either.
-                Err(error)
-                    if error.kind() == ErrorKind::Compile
-                        && (self.store.compiler().is_ok() || self.is_refused(way.part())?) =>
-                {
-                    (None, Attempt::Refused(error))
-                }
+                Err(error) if error.kind() == ErrorKind::Compile => (None, Attempt::Refused(error)),
                 Err(error) => return Err(error),
             };
             if !way.next(attempt, self, self.store.device.target())? {
                 return Ok((way.into_part(), built));
             }
         }
-    }
-
-    /// Whether a pack records that a kernel of the part does not compile.
-    fn is_refused(&self, part: &Part) -> Result<bool> {
-        let sources = self.sources(&part.graph, self.store.device.target(), &part.config)?;
-        Ok(sources.iter().any(|source| self.store.refusal(source).is_some()))
     }
 
     /// As [`Planner::best`] for every part, compiling what is missing in parallel.

@@ -55,7 +55,7 @@ impl Kiln {
     ///
     /// # Errors
     /// `BadParam` for an invalid field or variable, `Driver` when the device cannot be opened,
-    /// `Compile` when a template folder does not parse.
+    /// `ArchMismatch` when it is older than Turing, `Compile` when a template folder does not parse.
     pub fn open(config: Config) -> Result<Kiln> {
         let resolved = config.resolve()?;
         let device = Device::open(&resolved.device, resolved.sim)?;
@@ -154,8 +154,8 @@ impl Kiln {
     /// calls return the same plan.
     ///
     /// # Errors
-    /// `NotSupported` with every engine's reason, `Compile` when there is no NVRTC or a kernel does
-    /// not compile, `Driver` when the device rejects it.
+    /// `NotSupported` with every engine's reason, `NoCompiler` when there is no NVRTC, `Compile`
+    /// when a kernel does not compile, `Driver` when the device rejects it.
     pub fn plan(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
         if let Some(plan) = self.plans.get(&graph.digest()) {
             self.inner.store.counters.plan_hits.add(1);
@@ -255,7 +255,7 @@ impl Kiln {
     /// The identity of the compiler, from NVRTC or from the cache.
     ///
     /// # Errors
-    /// `Compile` when there is no NVRTC and the cache has no record of one.
+    /// `NoCompiler` when there is no NVRTC and the cache has no record of one.
     pub fn toolchain(&self) -> Result<Toolchain> {
         self.inner.store.toolchain()
     }
@@ -263,7 +263,7 @@ impl Kiln {
     /// Compiles a source with this Kiln's NVRTC, bypassing all caches.
     ///
     /// # Errors
-    /// `Compile` when there is no NVRTC or the source does not compile.
+    /// `NoCompiler` when there is no NVRTC, `Compile` when the source does not compile.
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
         self.compiler()?.compile(source)
     }
@@ -271,7 +271,7 @@ impl Kiln {
     /// The compiler, which is loaded now if necessary.
     ///
     /// # Errors
-    /// `Compile` when there is no NVRTC.
+    /// `NoCompiler` when there is no NVRTC.
     pub fn compiler(&self) -> Result<&Compiler> {
         self.inner.store.compiler().map(|(compiler, _)| compiler)
     }
@@ -283,7 +283,7 @@ impl Kiln {
     /// The location of NVRTC, which is not loaded.
     ///
     /// # Errors
-    /// `Compile` that lists every location searched.
+    /// `NoCompiler` that lists every location searched.
     pub fn nvrtc(&self) -> Result<Located> {
         self.inner.store.nvrtc.located().cloned()
     }

@@ -160,7 +160,7 @@ impl Recipe {
     /// between kernels in the workspace.
     ///
     /// # Errors
-    /// `NotSupported` for too many tensors, `Driver` where the device has no memory for reports.
+    /// `NotSupported` for too many tensors, `OutOfMemory` where the device has none for reports.
     pub(super) fn new(
         graph: &OperationGraph,
         parts: Vec<BuiltPart>,

@@ -374,7 +374,7 @@ fn missing_nvrtc_names_the_places() {
     graph.output(y, "y", DType::F32);
     let place = folder.path().join("none");
     refused(
-        ErrorKind::Compile,
+        ErrorKind::NoCompiler,
         &format!(
             "NVRTC not found: install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
              KILN_NVRTC to its folder; searched:\n  {} (configured)",
@@ -382,6 +382,37 @@ fn missing_nvrtc_names_the_places() {
         ),
         kiln.plan(&graph.build().unwrap()),
     );
+}
+
+#[test]
+fn each_kind_has_a_status_of_the_c_interface() {
+    let kinds = [
+        (ErrorKind::BadParam, "BAD_PARAM"),
+        (ErrorKind::NotSupported, "NOT_SUPPORTED"),
+        (ErrorKind::Compile, "INTERNAL_ERROR"),
+        (ErrorKind::NoCompiler, "RUNTIME_PREREQUISITE_MISSING"),
+        (ErrorKind::ArchMismatch, "ARCH_MISMATCH"),
+        (ErrorKind::OutOfMemory, "ALLOC_FAILED"),
+        (ErrorKind::Driver, "EXECUTION_FAILED"),
+        (ErrorKind::DeviceLost, "EXECUTION_FAILED"),
+        (ErrorKind::Io, "EXECUTION_FAILED"),
+        (ErrorKind::Internal, "INTERNAL_ERROR"),
+    ];
+    for (kind, status) in kinds {
+        assert_eq!(kind.status(), format!("MCDNN_STATUS_{status}"));
+    }
+}
+
+#[test]
+fn memory_that_is_not_there_is_told_apart() {
+    for device in ["sim", "null"] {
+        let device = Some(device.parse().unwrap());
+        let kiln = Kiln::open(Config { device, no_disk_cache: true, ..Config::default() }).unwrap();
+        let error = kiln.device().alloc(1 << 63).expect_err("no device is as large");
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        // Nothing is lost.
+        kiln.device().alloc(16).expect("there is enough for that");
+    }
 }
 
 #[test]

@@ -44,6 +44,9 @@ fn refusals_say_what_was_attempted() {
     let y = device.alloc(4 * 4096).unwrap();
     let x_uid = graph.inputs().next().unwrap().uid;
     let y_uid = graph.outputs().next().unwrap().uid;
+    let error = device.alloc(1 << 62).unwrap_err();
+    let text = "failed to allocate memory: CUDA_ERROR_OUT_OF_MEMORY";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::OutOfMemory, text));
     // An address that no buffer has, as from another process.
     let mut pack = VariantPack::new().with(y_uid, &y);
     // SAFETY: the simulated driver checks every address; this one is to be refused.

@@ -261,8 +261,8 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
 fn exit_code(error: &Error) -> ExitCode {
     ExitCode::from(match error.kind() {
         ErrorKind::BadParam => 2,
-        ErrorKind::NotSupported => 3,
-        ErrorKind::Compile => 4,
+        ErrorKind::NotSupported | ErrorKind::ArchMismatch => 3,
+        ErrorKind::Compile | ErrorKind::NoCompiler => 4,
         ErrorKind::DeviceLost => 6,
         _ => 5,
     })

@@ -57,8 +57,8 @@ impl KernelStore {
     /// Loads a kernel from the first tier that has it: packs, disk cache, remote store, compiler.
     ///
     /// # Errors
-    /// `Compile` when it does not compile or there is no NVRTC, `NotSupported` in strict mode when
-    /// it would have to be compiled, `Driver` when the device rejects it.
+    /// `Compile` when it does not compile, `NoCompiler` when there is no NVRTC, `NotSupported` in
+    /// strict mode when it would have to be compiled, `Driver` when the device rejects it.
     pub(in crate::plan) fn obtain(
         &self,
         source: &KernelSource,
@@ -119,7 +119,8 @@ impl KernelStore {
     ) -> Result<(Image, Origin)> {
         let (compiler, toolchain) = self.compiler()?;
         if request.toolchain != *toolchain {
-            return Err(Error::compile("NVRTC was replaced while the program ran: start it again"));
+            let text = "NVRTC was replaced while the program ran: start it again";
+            return Err(Error::no_compiler(text));
         }
         let key = Key::of(request);
         let _turn = self.disk.as_ref().and_then(|disk| disk.lock(key));

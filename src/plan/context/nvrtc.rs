@@ -82,7 +82,7 @@ impl Nvrtc {
         let compiler = Compiler::load(&located.path)?;
         let refusal = self.search.driver.and_then(|driver| refusal(compiler.version(), driver));
         if let Some(refusal) = refusal {
-            return Err(Error::compile(format!("failed to use {located}: {refusal}")));
+            return Err(Error::no_compiler(format!("failed to use {located}: {refusal}")));
         }
         let toolchain = match disk.and_then(|disk| disk.recall(located)) {
             Some(known) if known.version == compiler.version() => known,

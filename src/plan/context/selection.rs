@@ -87,7 +87,9 @@ impl Planner {
         let foreseen = |part: Part| match self.stepped_down(part.clone(), Reach::Built) {
             Ok((part, _)) => Ok(part),
             // Without a compiler nothing is known about its kernels.
-            Err(error) if error.kind() == ErrorKind::Compile => Ok(part),
+            Err(error) if matches!(error.kind(), ErrorKind::Compile | ErrorKind::NoCompiler) => {
+                Ok(part)
+            }
             Err(error) => Err(error),
         };
         parts.into_iter().map(foreseen).collect()

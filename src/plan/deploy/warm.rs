@@ -113,8 +113,8 @@ impl Kiln {
     /// first call finds them in memory.
     ///
     /// # Errors
-    /// `BadParam` for an invalid manifest or target, `Compile` when a kernel must be compiled and
-    /// there is no NVRTC. A problem that cannot be served is listed in the summary instead.
+    /// `BadParam` for an invalid manifest or target, `NoCompiler` when a kernel must be compiled
+    /// and there is no NVRTC. A problem that cannot be served is listed in the summary instead.
     pub fn warm(
         &self,
         manifest: &Manifest,
