@@ -13,11 +13,14 @@ use crate::graph::{
 use crate::rnn::mode::{InputMode, Join, Stacking};
 use crate::rnn::network::Rnn;
 use crate::rnn::role::{Optional, Role};
-use crate::rnn::weights::{ALIGNMENT, WeightKind, WeightSpace};
+use crate::rnn::weights::{WeightKind, WeightSpace};
 use crate::tensor::TensorDesc;
 
 /// Maximum number of elements of a network's tensors, as a power of two; prevents index overflow.
 const ELEMENTS_MAX_LOG: u32 = 58;
+
+/// Alignment of the caller's tensors in bytes.
+pub(super) const ALIGNMENT: i64 = 16;
 
 /// Batch size and number of vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -45,7 +45,7 @@ fn ordered(values: &[f64], order: &[usize], block: i64) -> Vec<f64> {
 }
 
 impl WeightSpace {
-    /// Fills a weight space block by block; padding is 0.
+    /// Fills a weight space block by block.
     ///
     /// # Errors
     /// Errors of `block`.

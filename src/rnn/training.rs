@@ -8,10 +8,9 @@ use crate::dropout::{POSITION_BYTES, SEED_BYTES};
 use crate::error::Result;
 use crate::expr::{Mode, Pointwise};
 use crate::graph::{Op, Operation, OperationGraph, RowLayout, Vjp, cone, zero_beyond_lengths};
-use crate::rnn::lower::{Extent, Network, Place};
+use crate::rnn::lower::{ALIGNMENT, Extent, Network, Place};
 use crate::rnn::network::Rnn;
 use crate::rnn::role::{Optional, Role};
-use crate::rnn::weights::ALIGNMENT;
 use crate::tensor::TensorDesc;
 
 /// The passes of training, for one extent.
@@ -19,7 +18,7 @@ use crate::tensor::TensorDesc;
 /// The reserve space begins with the seeds and positions of dropouts, `i64` and `i32`, if there are
 /// any. Behind them is what the forward pass keeps, layer by layer as the minimum cut of
 /// its graph says, in the type of the accumulators; behind it is what the backward pass of the data
-/// keeps for that of the weights, the gradients of all gates. All tensors in it are aligned to 256
+/// keeps for that of the weights, the gradients of all gates. All tensors in it are aligned to 16
 /// bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Training {

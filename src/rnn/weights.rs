@@ -3,17 +3,15 @@
 //! For every pseudo-layer (`layer * directions + direction`) the buffer holds the input matrices of
 //! all gates, the recurrent matrices of all gates, the projection and the cell's parameters. The
 //! input and recurrent biases of every pseudo-layer follow all matrices. Matrices are row-major
-//! with a row per hidden unit; the gates of one kind are contiguous, so they form one matrix. Each
-//! kind is aligned to [`ALIGNMENT`] bytes: with sizes that are multiples of 8 there is no padding,
-//! and the layout is the one reported for cuDNN.
+//! with a row per hidden unit; the gates of one kind are contiguous, so they form one matrix. There
+//! is no padding: this is cuDNN's layout, whose size client programs compute themselves. Kernels
+//! read in vectors what happens to be aligned, and the rest element by element.
 
 use crate::error::{Error, Result};
 use crate::graph::Cell;
 use crate::rnn::mode::InputMode;
 use crate::rnn::network::Rnn;
 
-/// Alignment of each kind of weights in bytes.
-pub const ALIGNMENT: i64 = 16;
 /// Largest linLayerID (section 6.2.1.31).
 const LIN_LAYER_MAX: i32 = 8;
 
@@ -137,11 +135,10 @@ impl WeightSpace {
 
     fn place(&mut self, [rows, columns]: [i64; 2]) -> Result<Block> {
         let offset = self.elements;
-        let step = ALIGNMENT / self.element_bytes;
         let end = rows.checked_mul(columns).and_then(|count| count.checked_add(offset));
-        let end = end.filter(|end| *end <= (1 << 62) / self.element_bytes - step);
-        let end = end.ok_or_else(|| Error::bad_param("rnn: the weights exceed 2^62 bytes"))?;
-        self.elements = (end + step - 1) / step * step;
+        let end = end.filter(|end| *end <= (1 << 62) / self.element_bytes);
+        let text = "rnn: the weights exceed 2^62 bytes";
+        self.elements = end.ok_or_else(|| Error::bad_param(text))?;
         Ok(Block { offset, rows, columns })
     }
 

@@ -129,6 +129,36 @@ fn networks_run_on_the_device_as_the_reference_says() {
     }
 }
 
+/// Weights are packed, so that matrices and biases begin at any element: what is not aligned is read
+/// element by element.
+#[test]
+fn weights_of_any_size_are_read_where_they_lie() {
+    let kinds = [CellKind::Relu, CellKind::Tanh, CellKind::Lstm, CellKind::Gru];
+    let mut all = Vec::new();
+    for (kind, dtype) in kinds
+        .iter()
+        .flat_map(|kind| [DType::F16, DType::F32, DType::F64].map(|dtype| (*kind, dtype)))
+    {
+        for (hidden, input) in (1..10).flat_map(|hidden| (1..10).map(move |input| (hidden, input)))
+        {
+            all.push(Rnn::new(kind, input, hidden).dtype(dtype));
+        }
+    }
+    assert_eq!(all.len(), 4 * 3 * 81);
+    let with = Optional { h_initial: true, h_final: true, ..Optional::default() };
+    for (at, rnn) in harness::sampled(all, 73).into_iter().enumerate() {
+        // A second layer and direction, whose weights begin behind odd numbers of elements.
+        let rnn = if at % 2 == 1 { rnn.layers(2).bidirectional() } else { rnn };
+        for kiln in harness::dialects_by_turns(at) {
+            let what = format!("{rnn:?}");
+            let mut built = kiln.build_rnn_dynamic(&rnn, 3).expect("supported");
+            let mut bound = bind(kiln, &rnn, Extent { batch: 3, rows: 6 }, with);
+            bound.forward(kiln, &mut built, 2).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+            bound.check(&what);
+        }
+    }
+}
+
 /// A descriptor's arguments on a device, and its network.
 struct Described {
     descriptor: RnnDescriptor,
