@@ -15,7 +15,7 @@ PLANS ?= 20000
 PLANS_FROM ?= 1
 TESTS ?=
 # What `make check-driver` runs: every family of engines, kinds of launches, CUDA graphs, faults.
-DRIVER_TESTS := cuda_graphs:: drivers:: background:: dynamic_rows:: replay_launches:: \
+DRIVER_TESTS := contexts:: cuda_graphs:: drivers:: background:: dynamic_rows:: replay_launches:: \
 	attention::decode gemm::mixed gemm::shapes pointwise:: reduction:: norm:: rnn_forward::networks \
 	$(addprefix case_runs::,attentions convolutions norms products recurrent_networks resamplings) signal
 

@@ -87,41 +87,68 @@ unsafe impl Send for Primary {}
 // SAFETY: as above.
 unsafe impl Sync for Primary {}
 
-/// Something that is attempted in a context that works and is current.
+/// Something that is attempted in a context that works and is current. When it is dropped, what was
+/// current on the thread before is so again.
 struct Call<'a> {
-    health: &'a Health,
+    primary: &'a Primary,
     attempt: &'static str,
+    pushed: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.pushed {
+            self.primary.leave();
+        }
+    }
 }
 
 impl Call<'_> {
     fn failed(&self, error: DriverError) -> Error {
-        self.health.failed(self.attempt, error)
+        self.primary.health.failed(self.attempt, error)
     }
 
     /// Waits for what a stream has been given so far.
     fn waits(&self, stream: u64, wait: impl FnOnce() -> Result<(), DriverError>) -> Result<()> {
-        let so_far = self.health.launched();
+        let health = &self.primary.health;
+        let so_far = health.launched();
         wait().map_err(|error| self.failed(error))?;
-        self.health.ended(stream, so_far);
+        health.ended(stream, so_far);
         Ok(())
     }
 }
 
 impl Primary {
-    /// Begins a call: makes the context current on this thread, if necessary.
+    /// Begins a call: makes the context current on this thread, if necessary, for as long as the
+    /// result lives.
+    ///
+    /// # Errors
+    /// As [`Primary::enter`].
+    fn call(&self, attempt: &'static str) -> Result<Call<'_>> {
+        Ok(Call { primary: self, attempt, pushed: self.enter(attempt)? })
+    }
+
+    /// Makes the context current on this thread. Returns whether another was, which
+    /// [`Primary::leave`] makes current again.
     ///
     /// # Errors
     /// `DeviceLost` after a fault; `Driver` when the context cannot be made current.
-    fn call(&self, attempt: &'static str) -> Result<Call<'_>> {
-        let call = Call { health: &self.health, attempt };
+    fn enter(&self, attempt: &str) -> Result<bool> {
         self.health.check(attempt)?;
-        let current = result::ctx::get_current().map_err(|error| call.failed(error))?;
-        if current != Some(self.context) {
+        let failed = |error| self.health.failed(attempt, error);
+        let other = result::ctx::get_current().map_err(failed)? != Some(self.context);
+        if other {
             // SAFETY: the context is retained for the life of `self`.
-            unsafe { result::ctx::set_current(self.context) }
-                .map_err(|error| call.failed(error))?;
+            unsafe { sys::cuCtxPushCurrent_v2(self.context) }.result().map_err(failed)?;
         }
-        Ok(call)
+        Ok(other)
+    }
+
+    fn leave(&self) {
+        let mut popped = ptr::null_mut();
+        // SAFETY: `popped` is valid for a write. What `enter` has pushed is on top: calls end in
+        // the opposite order of their beginning. An error is an earlier asynchronous one.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut popped) };
     }
 }
 
@@ -203,6 +230,9 @@ fn arch(name: &str, capability: u16) -> Result<Arch> {
     Ok(arch)
 }
 
+/// What is attempted when a plan is executed.
+const LAUNCH: &str = "launch a kernel";
+
 /// What is attempted when a handle is dropped, whose error nobody hears.
 const RELEASE: &str = "release a handle";
 
@@ -224,7 +254,7 @@ impl Driver for CudaDriver {
     fn free(&self, address: u64) {
         // SAFETY: the address came from `alloc` and is freed once, by its buffer. An error here is
         // an earlier asynchronous one, which the next call reports.
-        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::free_sync(address) });
+        let _ = self.primary.call(RELEASE).map(|_call| unsafe { result::free_sync(address) });
     }
 
     fn write(&self, address: u64, bytes: &[u8], stream: u64) -> Result<()> {
@@ -261,7 +291,8 @@ impl Driver for CudaDriver {
 
     fn stream_destroy(&self, stream: u64) {
         // SAFETY: created by `stream_create`, destroyed once; the driver completes queued work.
-        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::stream::destroy(stream as _) });
+        let _ =
+            self.primary.call(RELEASE).map(|_call| unsafe { result::stream::destroy(stream as _) });
     }
 
     fn synchronize(&self, stream: u64) -> Result<()> {
@@ -284,7 +315,8 @@ impl Driver for CudaDriver {
 
     fn event_destroy(&self, event: u64) {
         // SAFETY: created by `event_record`, destroyed once.
-        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::event::destroy(event as _) });
+        let _ =
+            self.primary.call(RELEASE).map(|_call| unsafe { result::event::destroy(event as _) });
     }
 
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64> {
@@ -298,8 +330,16 @@ impl Driver for CudaDriver {
         elapsed.map(f64::from).map_err(|error| call.failed(error))
     }
 
+    fn enter(&self) -> Result<bool> {
+        self.primary.enter(LAUNCH)
+    }
+
+    fn leave(&self) {
+        self.primary.leave();
+    }
+
     fn capture(&self, stream: u64) -> Option<u64> {
-        self.primary.call("query a capture").ok()?;
+        let _call = self.primary.call("query a capture").ok()?;
         // The default stream cannot be queried while another stream is being captured.
         captured_by(stream).unwrap_or(Some(u64::MAX))
     }
@@ -414,7 +454,7 @@ impl Driver for CudaDriver {
         let module = unsafe { result::module::load_data(bytes.as_ptr().cast()) }
             .map_err(|error| rejected(&call, error, &bytes))?;
         let loaded = Module { primary: self.primary.clone(), module };
-        let health = call.health;
+        let health = &self.primary.health;
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(module, name) };
         let function = function.map_err(|error| match error.0 {
@@ -478,7 +518,8 @@ struct Module {
 impl Drop for Module {
     fn drop(&mut self) {
         // SAFETY: loaded once, unloaded once; the driver waits for running kernels.
-        let _ = self.primary.call(RELEASE).map(|_| unsafe { result::module::unload(self.module) });
+        let _ =
+            self.primary.call(RELEASE).map(|_call| unsafe { result::module::unload(self.module) });
     }
 }
 
@@ -509,7 +550,7 @@ impl Launchable for CudaKernel {
     }
 
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
-        self.loaded.primary.call("launch a kernel")?;
+        let _call = self.loaded.primary.call(LAUNCH)?;
         if launch.cooperative {
             self.check(launch)?;
         }

@@ -72,6 +72,13 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn enter_background(&self) -> Result<()> {
         Ok(())
     }
+    /// Makes the device's context current on this thread, so that the calls up to
+    /// [`Driver::leave`] need not. Returns whether another one was current.
+    fn enter(&self) -> Result<bool> {
+        Ok(false)
+    }
+    /// Makes the context current again that was before [`Driver::enter`] returned `true`.
+    fn leave(&self) {}
     /// Encodes the 128 bytes of a tensor map for a tensor at an address.
     fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]>;
     /// Sanitizer findings of the last launch, if there is a sanitizer.

@@ -4,6 +4,9 @@
 //! Users hold the handles [`Device`], [`Stream`], [`Buffer`] and [`Event`]. This module knows
 //! images and addresses; it must never know graphs, plans or the cache.
 //!
+//! A call leaves the context that is current on its thread as it was: other libraries have their
+//! own.
+//!
 //! After a kernel has faulted on a GPU, every function here that returns a `Result` gives an error
 //! of kind [`DeviceLost`](crate::ErrorKind::DeviceLost), whatever it was asked for.
 
@@ -81,6 +84,21 @@ pub struct Device {
     driver: Arc<dyn Driver>,
     kind: &'static str,
     reports: Arc<Reports>,
+}
+
+/// The time for which a device's context is current on a thread.
+#[must_use]
+pub(crate) struct Entered<'a> {
+    /// Where another context was current before.
+    left: Option<&'a dyn Driver>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(driver) = self.left {
+            driver.leave();
+        }
+    }
 }
 
 impl Device {
@@ -255,6 +273,15 @@ impl Device {
 
     pub(crate) fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {
         self.driver.encode(map, address)
+    }
+
+    /// Keeps the device's context current on this thread, for several calls at once.
+    ///
+    /// # Errors
+    /// `DeviceLost` after a fault; `Driver` when the context cannot be made current.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        let other = self.driver.enter()?;
+        Ok(Entered { left: other.then_some(&*self.driver) })
     }
 
     pub(crate) fn enter_background(&self) -> Result<()> {

@@ -197,6 +197,7 @@ impl PlanInner {
             0 => 0,
             _ => self.workspace(recipe, pack)?,
         };
+        let _entered = self.device.enter()?;
         let kernels = recipe.kernels.iter().enumerate();
         for (position, kernel) in kernels.filter(|(_, kernel)| kernel.launch.grid > 0) {
             let run = || match kernel.words {

@@ -16,6 +16,7 @@ mod cli_checks;
 mod cli_help;
 mod cli_vjp;
 mod columns;
+mod contexts;
 mod convolution;
 mod convolution_counts;
 mod convolution_data;
