@@ -139,6 +139,14 @@ impl Stream {
         self.reports.check(self.handle)
     }
 
+    /// Copies on the device, ordered as a kernel is; waits for nothing.
+    ///
+    /// # Errors
+    /// `Driver` when the copy cannot be queued.
+    pub(crate) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<()> {
+        self.driver.copy(from, to, bytes, self.handle)
+    }
+
     /// Records an event.
     ///
     /// # Errors

@@ -338,6 +338,14 @@ impl Driver for CudaDriver {
         self.primary.leave();
     }
 
+    fn copy(&self, from: u64, to: u64, bytes: u64, stream: u64) -> Result<()> {
+        let call = self.primary.call("copy on the GPU")?;
+        // SAFETY: the caller vouches for both ranges, which stay allocated until the stream has
+        // come so far.
+        unsafe { result::memcpy_dtod_async(to, from, bytes as usize, stream as _) }
+            .map_err(|error| call.failed(error))
+    }
+
     fn capture(&self, stream: u64) -> Option<u64> {
         let _call = self.primary.call("query a capture").ok()?;
         // The default stream cannot be queried while another stream is being captured.

@@ -79,6 +79,8 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     }
     /// Makes the context current again that was before [`Driver::enter`] returned `true`.
     fn leave(&self) {}
+    /// Copies on the device, ordered in a stream as a kernel is; waits for nothing.
+    fn copy(&self, from: u64, to: u64, bytes: u64, stream: u64) -> Result<()>;
     /// Encodes the 128 bytes of a tensor map for a tensor at an address.
     fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]>;
     /// Sanitizer findings of the last launch, if there is a sanitizer.

@@ -58,6 +58,10 @@ impl Driver for NullDriver {
         Ok(())
     }
 
+    fn copy(&self, _from: u64, _to: u64, _bytes: u64, _stream: u64) -> Result<()> {
+        Ok(())
+    }
+
     fn stream_create(&self) -> Result<u64> {
         Ok(0)
     }

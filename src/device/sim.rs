@@ -137,6 +137,16 @@ impl Driver for SimDriver {
         self.machine.device.read(address, bytes).map_err(failed("read memory"))
     }
 
+    fn copy(&self, from: u64, to: u64, bytes: u64, stream: u64) -> Result<()> {
+        let machine = self.machine.clone();
+        let work = move || {
+            let mut copied = vec![0; bytes as usize];
+            machine.device.read(from, &mut copied).map_err(failed("read memory"))?;
+            machine.device.write(to, &copied).map_err(failed("write memory"))
+        };
+        self.queues.run(stream, false, Box::new(work)).map(drop)
+    }
+
     fn stream_create(&self) -> Result<u64> {
         Ok(self.handle())
     }

@@ -33,6 +33,11 @@ impl DropoutStates {
         dropouts * (SEED_BYTES + POSITION_BYTES)
     }
 
+    /// Number of dropouts.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     /// The states in memory.
     pub fn memory(&self) -> &Buffer {
         &self.memory

@@ -10,20 +10,24 @@
 mod attention;
 mod attention_backward;
 mod attention_forward;
+mod bounded;
 mod dropout;
 mod reserves;
 mod rnn;
 mod rnn_backward;
 mod rnn_forward;
 mod rnn_pack;
+mod rnn_plans;
+mod rnn_sizes;
 mod weight_sum;
 
 pub use attention::MultiHeadAttention;
 pub use attention_backward::{AttentionBackwardData, AttentionBackwardWeights};
 pub use attention_forward::AttentionForward;
 pub use dropout::DropoutStates;
-pub use rnn::{PersistentRnn, TempSpace};
+pub use rnn::PersistentRnn;
 pub use rnn_backward::{RnnBackwardData, RnnBackwardWeights};
 pub use rnn_forward::{ForwardMode, RnnForward};
 pub use rnn_pack::RnnPack;
+pub use rnn_sizes::TempSpace;
 pub use weight_sum::WeightGradientMode;

@@ -3,25 +3,32 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::device::{Buffer, Stream};
 use crate::dropout::{POSITION_BYTES, SEED_BYTES};
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
-use crate::graph::RowLayout;
+use crate::graph::{OperationGraph, RowLayout};
+use crate::layers::bounded::Bounded;
 use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
-use crate::layers::weight_sum::{SCRATCH_ALIGNMENT, Sum};
-use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
+use crate::layers::rnn_plans::{Built, Pass, with_all_states};
+use crate::layers::rnn_sizes::TempSpace;
+use crate::plan::{ExecutionPlan, Kiln, Slot};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
 ///
-/// Kernels depend neither on the number of steps nor on the states that a call provides or
-/// requests. Plans depend on the number of steps and are kept for every number that has been used.
-/// A clone has its own plans and shares the kernels.
+/// Kernels of inference depend neither on the number of steps nor on the states that a call provides
+/// or requests. Plans depend on the number of steps; those of the last 32 numbers are kept. A clone
+/// has its own plans and shares the kernels.
+///
+/// A call may have its final states in the memory of its initial ones (`hy` and `hx`, `cy` and
+/// `cx`), and the gradients of initial states in that of the gradients of final ones; the states
+/// that it overwrites are then kept in the workspace. Nothing else that is written may overlap
+/// another tensor.
 ///
 /// ```
 /// use kiln::device::DeviceChoice;
@@ -51,32 +58,35 @@ pub struct PersistentRnn {
     /// Whether the cell has states besides `h`.
     has_others: bool,
     /// Plans by pass, number of vectors and optional tensors, all states included.
-    plans: HashMap<(Pass, i64, Optional), Built>,
-    /// The configurations of the first plan of a pass with these optional tensors, which later
-    /// plans reuse.
-    settings: HashMap<(Pass, Optional), Vec<Vec<EngineConfig>>>,
-    stand_ins: Arc<StandIns>,
+    plans: Bounded<(Pass, i64, Optional), Built>,
+    /// The configurations of inference of one step with these optional tensors, which plans of any
+    /// number of steps reuse: their kernels count vectors at run time.
+    settings: HashMap<Optional, Vec<Vec<EngineConfig>>>,
+    /// Allocated with the first plan.
+    stand_ins: Option<Arc<StandIns>>,
     /// What the reserve spaces of this network hold, by address.
     pub(super) reserves: Reserves<Vectors>,
     /// Of dropouts between layers, if there are any.
-    dropouts: Option<(Arc<DropoutStates>, Draw)>,
+    dropouts: Option<Arc<DropoutStates>>,
+    /// What a forward pass in training does with them; built with its plan.
+    draw: Option<Draw>,
+    /// Sizes that were asked for, by number of vectors and optional tensors.
+    pub(super) sizes: Arc<Mutex<Bounded<(i64, Optional), TempSpace>>>,
 }
 
-/// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TempSpace {
-    /// Workspace, used during a call; in training the largest of the three passes.
-    pub workspace_bytes: u64,
-    /// Reserve space, passed from the forward pass to the backward passes; 0 in inference.
-    pub reserve_bytes: u64,
-}
+/// Plans of a network that are kept: each takes about 0.35 MB for a network of two layers.
+const PLANS_MAX: usize = 32;
 
-/// A pass through a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Pass {
-    Forward,
-    BackwardData,
-    BackwardWeights,
+/// Sizes that are kept.
+const SIZES_MAX: usize = 256;
+
+/// Memory that replaces states that a call lacks, as large as the states of all layers.
+struct StandIns {
+    /// Initial states, and gradients of final ones, that a call does not provide.
+    zeros: Buffer,
+    /// Final states, and gradients of initial ones, that a call does not request: `h`, and the
+    /// others.
+    unread: [Buffer; 2],
 }
 
 /// The problem whose data a reserve space holds.
@@ -105,93 +115,49 @@ impl fmt::Display for Vectors {
     }
 }
 
-impl Pass {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Pass::Forward => "rnn forward",
-            Pass::BackwardData => "rnn backward data",
-            Pass::BackwardWeights => "rnn backward weights",
-        }
-    }
-}
-
-/// Memory that replaces states that a call lacks, as large as the states of all layers.
-struct StandIns {
-    /// Initial states, and gradients of final ones, that a call does not provide.
-    zeros: Buffer,
-    /// Final states, and gradients of initial ones, that a call does not request: `h`, and the
-    /// others.
-    unread: [Buffer; 2],
-}
-
-/// A plan and the locations of its tensors.
-#[derive(Clone)]
-struct Planned {
-    plan: ExecutionPlan,
-    /// Its addresses are set at every call; entries are in the order of `views`.
-    pack: VariantPack,
-    views: Vec<View>,
-}
-
-/// The plans of a pass.
-#[derive(Clone)]
-struct Built {
-    plans: Vec<Planned>,
-    /// The caller's tensors and their sizes in bytes.
-    roles: Vec<(Role, u64)>,
-    reserve_bytes: u64,
-    /// Of the weights' pass, what adds its results to the gradients in memory.
-    sums: Vec<Sum>,
-}
-
-/// The location of a graph tensor.
-#[derive(Clone, Copy)]
-struct View {
-    uid: i64,
-    role: Role,
-    offset_bytes: u64,
-    bytes: u64,
-}
-
 impl Kiln {
-    /// Builds a network for one batch size. Its kernels are specialised for the network and the
-    /// batch size, and are compiled or found in a cache now. Kernels for resets, a history, a
+    /// A network for one batch size, of which nothing is compiled yet and that has no memory on the
+    /// device: kernels are compiled, or found in a cache, by [`PersistentRnn::prepare`] or by the
+    /// first call that needs them.
+    ///
+    /// # Errors
+    /// As [`Rnn::network`].
+    pub fn rnn(&self, rnn: &Rnn, mini_batch: i64) -> Result<PersistentRnn> {
+        let has_others = has_others(rnn);
+        let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
+        rnn.network(one_step(mini_batch), with_all_states(has_others, with))?;
+        let dropouts = match rnn.dropouts() {
+            0 => None,
+            count => {
+                let all = vec![rnn.dropout; count as usize];
+                Some(Arc::new(DropoutStates::new(self.device(), &all)?))
+            }
+        };
+        Ok(PersistentRnn {
+            kiln: self.clone(),
+            rnn: rnn.clone(),
+            batch: mini_batch,
+            has_others,
+            plans: Bounded::new(PLANS_MAX),
+            settings: HashMap::new(),
+            stand_ins: None,
+            reserves: Reserves::default(),
+            dropouts,
+            draw: None,
+            sizes: Arc::new(Mutex::new(Bounded::new(SIZES_MAX))),
+        })
+    }
+
+    /// As [`Kiln::rnn`], with the kernels of inference: they are specialised for the network and
+    /// the batch size, and are compiled or found in a cache now. Kernels for resets, a history, a
     /// reserve space, or lengths in a layout that does not require them are built by
     /// [`PersistentRnn::prepare`] or by the first call that needs them.
     ///
     /// # Errors
     /// As [`Rnn::network`] and [`Kiln::plan`].
     pub fn build_rnn_dynamic(&self, rnn: &Rnn, mini_batch: i64) -> Result<PersistentRnn> {
-        let lengths = rnn.layout == RowLayout::Packed;
-        let with = Optional { lengths, ..Optional::default() };
-        let has_others = rnn.build_cell().states.len() > 1;
-        let all = with_all_states(has_others, with);
-        let network = rnn.network(Extent { batch: mini_batch, rows: mini_batch }, all)?;
-        let states = [Role::HFinal, Role::StatesFinal].map(|role| network.bytes(role));
-        let [h_bytes, others_bytes] = states.map(|bytes| bytes.max(1));
-        let stand_ins = StandIns {
-            zeros: self.device().upload(&vec![0; h_bytes.max(others_bytes) as usize])?,
-            unread: [self.device().alloc(h_bytes)?, self.device().alloc(others_bytes)?],
-        };
-        let dropouts = match rnn.dropouts() {
-            0 => None,
-            count => {
-                let all = vec![rnn.dropout; count as usize];
-                let states = DropoutStates::new(self.device(), &all)?;
-                Some((Arc::new(states), Draw::new(self, count as usize)?))
-            }
-        };
-        let mut built = PersistentRnn {
-            kiln: self.clone(),
-            rnn: rnn.clone(),
-            batch: mini_batch,
-            has_others,
-            plans: HashMap::new(),
-            settings: HashMap::new(),
-            stand_ins: Arc::new(stand_ins),
-            reserves: Reserves::default(),
-            dropouts,
-        };
+        let mut built = self.rnn(rnn, mini_batch)?;
+        let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
         built.find(Pass::Forward, mini_batch, with)?;
         Ok(built)
     }
@@ -203,6 +169,10 @@ impl PersistentRnn {
         &self.rnn
     }
 
+    pub(super) fn kiln(&self) -> &Kiln {
+        &self.kiln
+    }
+
     /// The batch size.
     pub fn mini_batch(&self) -> i64 {
         self.batch
@@ -210,7 +180,7 @@ impl PersistentRnn {
 
     /// The state of the dropouts between layers, if there are any: clones share it.
     pub fn dropout_states(&self) -> Option<&DropoutStates> {
-        self.dropouts.as_ref().map(|(states, _)| &**states)
+        self.dropouts.as_deref()
     }
 
     /// Launches a forward pass over `steps` time steps on a stream. The first call for a number of
@@ -242,7 +212,7 @@ impl PersistentRnn {
     /// As [`PersistentRnn::forward`].
     pub fn prepare(&mut self, steps: i64, with: Optional) -> Result<&ExecutionPlan> {
         let rows = self.rows(Pass::Forward, steps)?;
-        Ok(&self.find(Pass::Forward, rows, with)?.plans[0].plan)
+        Ok(self.find(Pass::Forward, rows, with)?.first_plan())
     }
 
     /// As [`PersistentRnn::prepare`], for a packed network with `rows` vectors.
@@ -251,43 +221,7 @@ impl PersistentRnn {
     /// As [`PersistentRnn::forward_packed`].
     pub fn prepare_packed(&mut self, rows: i64, with: Optional) -> Result<&ExecutionPlan> {
         self.expect_packed(Pass::Forward)?;
-        Ok(&self.find(Pass::Forward, rows, with)?.plans[0].plan)
-    }
-
-    /// Sizes in bytes of the workspace and the reserve space for this number of vectors
-    /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29). Nothing is compiled: without a plan, the
-    /// workspace is an upper bound over the configurations that planning may fall back to.
-    ///
-    /// # Errors
-    /// As [`PersistentRnn::forward`].
-    pub fn temp_space(&self, rows: i64, with: Optional) -> Result<TempSpace> {
-        let mut bytes = 0;
-        let mut reserve = 0;
-        let with = with_all_states(self.has_others, with);
-        let passes: &[Pass] = match with.reserve {
-            true => &[Pass::Forward, Pass::BackwardData, Pass::BackwardWeights],
-            false => &[Pass::Forward],
-        };
-        for pass in passes {
-            if let Some(built) = self.plans.get(&(*pass, rows, with)) {
-                bytes = bytes.max(built.workspace_bytes());
-                reserve = built.reserve_bytes;
-                continue;
-            }
-            let networks = networks(&self.rnn, Extent { batch: self.batch, rows }, *pass, with)?;
-            let settings = self.settings.get(&(*pass, with));
-            for (at, network) in networks.iter().enumerate() {
-                let settings = settings.map(|settings| settings[at].as_slice());
-                let mut own = self.kiln.workspace_bytes_max(&network.graph, settings)?;
-                if *pass == Pass::BackwardWeights {
-                    let results = network.bytes(Role::WeightGradients);
-                    own = own.next_multiple_of(SCRATCH_ALIGNMENT) + results;
-                }
-                bytes = bytes.max(own);
-                reserve = network.bytes(Role::Reserve);
-            }
-        }
-        Ok(TempSpace { workspace_bytes: bytes, reserve_bytes: reserve })
+        Ok(self.find(Pass::Forward, rows, with)?.first_plan())
     }
 
     pub(super) fn expect_packed(&self, pass: Pass) -> Result<()> {
@@ -316,45 +250,56 @@ impl PersistentRnn {
         }
     }
 
-    /// The plan of a pass for a number of vectors, which is built if necessary.
+    /// The plans of a pass for a number of vectors, which are built if necessary.
     fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Built> {
-        let PersistentRnn { kiln, rnn, batch, has_others, plans, settings, .. } = self;
-        let with = with_all_states(*has_others, with);
-        let place = match plans.entry((pass, rows, with)) {
-            Entry::Occupied(found) => return Ok(found.into_mut()),
-            Entry::Vacant(place) => place,
-        };
-        let networks = networks(rnn, Extent { batch: *batch, rows }, pass, with)?;
-        let known = settings.get(&(pass, with));
-        let mut plans = Vec::new();
-        for (at, network) in networks.iter().enumerate() {
-            plans.push(match known {
-                Some(settings) => kiln.plan_reusing(&network.graph, &settings[at])?,
-                None => kiln.plan(&network.graph)?,
-            });
+        let key = (pass, rows, with_all_states(self.has_others, with));
+        if !self.plans.has(&key) {
+            let built = self.build(key)?;
+            self.plans.insert(key, built);
         }
-        if known.is_none() {
-            let own = |plan: &ExecutionPlan| {
-                plan.parts().iter().map(|part| part.config.clone()).collect()
-            };
-            settings.insert((pass, with), plans.iter().map(own).collect());
+        Ok(self.plans.get(&key).expect("it has been built"))
+    }
+
+    fn build(&mut self, (pass, rows, with): (Pass, i64, Optional)) -> Result<Built> {
+        let (kiln, extent) = (&self.kiln, Extent { batch: self.batch, rows });
+        if self.stand_ins.is_none() {
+            self.stand_ins = Some(Arc::new(StandIns::new(kiln, &self.rnn, self.batch)?));
         }
-        let mut built = Built::new(&networks, plans)?;
-        if pass == Pass::BackwardWeights {
-            for (network, planned) in networks.iter().zip(&built.plans) {
-                let results = planned.views.iter();
-                for view in results.filter(|view| view.role == Role::WeightGradients) {
-                    let tensor = network.graph.tensor(view.uid)?;
-                    built.sums.push(Sum::new(kiln, tensor, view.offset_bytes)?);
-                }
+        if let (None, Some(states), true) = (&self.draw, &self.dropouts, with.reserve) {
+            self.draw = Some(Draw::new(kiln, states.count())?);
+        }
+        let networks = pass.networks(&self.rnn, extent, with)?;
+        let graphs = networks.iter().map(|network| &network.graph);
+        let plans: Vec<ExecutionPlan> = match with.reserve {
+            true => graphs.map(|graph| kiln.plan_anew(graph)).collect::<Result<_>>()?,
+            false => {
+                let first = pass.networks(&self.rnn, one_step(self.batch), with)?;
+                let configs = match self.settings.entry(with) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(place) => {
+                        let mut configs = Vec::new();
+                        for network in &first {
+                            configs.push(configs_of(&kiln.plan(&network.graph)?));
+                        }
+                        place.insert(configs)
+                    }
+                };
+                let plan = |(graph, (first, configs)): (&OperationGraph, (&Network, &Vec<_>))| {
+                    match *graph == first.graph {
+                        true => kiln.plan(graph),
+                        false => kiln.plan_reusing(graph, configs),
+                    }
+                };
+                graphs.zip(first.iter().zip(&*configs)).map(plan).collect::<Result<_>>()?
             }
-        }
-        Ok(place.insert(built))
+        };
+        Built::new(kiln, pass, &networks, plans)
     }
 
     /// Completes a pack with memory for all states that a pass needs and it lacks.
     fn with_states(&self, pass: Pass, pack: &RnnSlots) -> RnnSlots {
-        let StandIns { zeros, unread: [h_unread, others_unread] } = &*self.stand_ins;
+        let stand_ins = self.stand_ins.as_deref().expect("they come with a plan");
+        let StandIns { zeros, unread: [h_unread, others_unread] } = stand_ins;
         let initial = [(Role::HInitial, zeros), (Role::StatesInitial, zeros)];
         let forward = [(Role::HFinal, h_unread), (Role::StatesFinal, others_unread)];
         let data = [
@@ -400,8 +345,8 @@ impl PersistentRnn {
 
     /// Keeps the state of the dropouts in the reserve space, and moves it on.
     fn draw(&mut self, stream: &Stream, pack: &RnnSlots) -> Result<()> {
-        match (&mut self.dropouts, pack.slot(Role::Reserve)) {
-            (Some((states, draw)), Some(Slot::Memory { address, owner, .. })) => {
+        match (&self.dropouts, &mut self.draw, pack.slot(Role::Reserve)) {
+            (Some(states), Some(draw), Some(Slot::Memory { address, owner, .. })) => {
                 draw.execute(stream, states, (address, owner))
             }
             _ => Ok(()),
@@ -433,6 +378,12 @@ impl PersistentRnn {
         (rows, with): (i64, Optional),
         pack: &RnnPack,
     ) -> Result<()> {
+        if !self.kiln.device().owns(stream) {
+            let name = pass.name();
+            let text = format!("{name}: the stream belongs to another device than the network");
+            return Err(Error::bad_param(text));
+        }
+        self.find(pass, rows, with)?;
         let pack = &self.with_dropouts(self.with_states(pass, &pack.slots));
         if let (Pass::Forward, true) = (pass, self.dropouts.is_some() && with.reserve) {
             // A call that is refused draws nothing.
@@ -441,136 +392,35 @@ impl PersistentRnn {
         }
         let built = self.find(pass, rows, with)?;
         built.check(pass, pack)?;
-        let needed = built.workspace_bytes();
-        let scratch = match (built.sums.is_empty(), pack.workspace) {
-            (true, _) => None,
-            (false, Some(Slot::Memory { address, bytes, owner })) if bytes >= needed => {
-                let before = built.plans_bytes().next_multiple_of(SCRATCH_ALIGNMENT);
-                Some((address + before, owner))
-            }
-            (false, other) => {
-                let given = match other {
-                    Some(Slot::Memory { bytes, .. }) => bytes,
-                    _ => 0,
-                };
-                let name = pass.name();
-                return Err(Error::bad_param(format!(
-                    "{name}: the workspace has {given} bytes, the network needs {needed}"
-                )));
-            }
-        };
-        for Planned { plan, pack: own, views } in &mut built.plans {
-            for (view, (_, slot)) in views.iter().zip(&mut own.entries) {
-                if let Some(Slot::Memory { address, owner, .. }) = pack.slot(view.role) {
-                    let (address, owner) = match scratch {
-                        Some(scratch) if view.role == Role::WeightGradients => scratch,
-                        _ => (address, owner),
-                    };
-                    let address = address + view.offset_bytes;
-                    *slot = Slot::Memory { address, bytes: view.bytes, owner };
-                }
-            }
-            own.workspace = pack.workspace;
-            plan.execute(stream, own)?;
-        }
-        let gradients = pack.slot(Role::WeightGradients);
-        if let (Some(scratch), Some(Slot::Memory { address, owner, .. })) = (scratch, gradients) {
-            for sum in &mut built.sums {
-                sum.execute(stream, scratch, (address, owner))?;
-            }
-        }
-        Ok(())
+        built.launch(pass, stream, pack)
     }
 }
 
-/// The networks of a pass.
-fn networks(rnn: &Rnn, extent: Extent, pass: Pass, with: Optional) -> Result<Vec<Network>> {
-    Ok(match pass {
-        Pass::Forward => vec![rnn.network(extent, with)?],
-        Pass::BackwardData => vec![rnn.training(extent, with)?.data],
-        Pass::BackwardWeights => rnn.training(extent, with)?.weights,
-    })
+/// One step of each sequence.
+pub(super) fn one_step(batch: i64) -> Extent {
+    Extent { batch, rows: batch }
 }
 
-/// Adds all states of the network to the optional tensors: kernels with all states also serve calls
-/// without them.
-fn with_all_states(has_others: bool, with: Optional) -> Optional {
-    Optional {
-        h_initial: true,
-        h_final: true,
-        states_initial: with.states_initial || has_others,
-        states_final: with.states_final || has_others,
-        ..with
-    }
+/// Whether the cell has states besides `h`.
+pub(super) fn has_others(rnn: &Rnn) -> bool {
+    rnn.build_cell().states.len() > 1
 }
 
-impl Planned {
-    fn new(network: &Network, plan: ExecutionPlan) -> Result<Planned> {
-        let (mut pack, mut views) = (VariantPack::new(), Vec::new());
-        for uid in plan.tensors() {
-            let place = network.places.iter().find(|place| place.uid == uid);
-            let place = place.expect("every input and output has a place");
-            let tensor = network.graph.tensor(uid)?;
-            let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
-            let bytes = tensor.span_bytes()?;
-            pack.place(uid, DeviceMemory { address: 0, bytes });
-            views.push(View { uid, role: place.role, offset_bytes, bytes });
-        }
-        Ok(Planned { plan, pack, views })
-    }
+fn configs_of(plan: &ExecutionPlan) -> Vec<EngineConfig> {
+    plan.parts().iter().map(|part| part.config.clone()).collect()
 }
 
-impl Built {
-    fn new(networks: &[Network], plans: Vec<ExecutionPlan>) -> Result<Built> {
-        let mut roles: Vec<(Role, u64)> = Vec::new();
-        for network in networks {
-            let own = network.roles().map(|role| (role, network.bytes(role)));
-            let new = own.filter(|(role, _)| roles.iter().all(|(known, _)| known != role));
-            let new: Vec<(Role, u64)> = new.collect();
-            roles.extend(new);
-        }
-        let reserve_bytes = networks.first().map_or(0, |network| network.bytes(Role::Reserve));
-        let planned = networks.iter().zip(plans).map(|(network, plan)| Planned::new(network, plan));
-        let plans = planned.collect::<Result<_>>()?;
-        Ok(Built { plans, roles, reserve_bytes, sums: Vec::new() })
-    }
-
-    /// Bytes of the workspace: that of the plan, and behind it the results that are added to what
-    /// is in memory.
-    fn workspace_bytes(&self) -> u64 {
-        let own = self.plans_bytes();
-        match self.sums.is_empty() {
-            true => own,
-            false => own.next_multiple_of(SCRATCH_ALIGNMENT) + self.bytes_of(Role::WeightGradients),
-        }
-    }
-
-    fn plans_bytes(&self) -> u64 {
-        self.plans.iter().map(|of| of.plan.workspace_bytes()).max().unwrap_or(0)
-    }
-
-    fn bytes_of(&self, role: Role) -> u64 {
-        self.roles.iter().find(|(known, _)| *known == role).map_or(0, |(_, bytes)| *bytes)
-    }
-
-    /// Checks that a pack has the network's tensors, all of sufficient size, and no others.
-    fn check(&self, pass: Pass, pack: &RnnSlots) -> Result<()> {
-        let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
-        for role in Role::ALL {
-            let needed = self.roles.iter().find(|(known, _)| *known == role);
-            match (pack.slot(role), needed) {
-                (Some(Slot::Memory { bytes, .. }), Some((_, needed))) if bytes < *needed => {
-                    let name = role.name();
-                    return bad(format!("`{name}` has {bytes} bytes, the network needs {needed}"));
-                }
-                (None, Some(_)) => return bad(format!("`{}` is missing", role.name())),
-                (Some(_), None) if pass == Pass::Forward && role == role.of_gradient() => {
-                    return bad(format!("the network has no `{}`", role.name()));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+impl StandIns {
+    fn new(kiln: &Kiln, rnn: &Rnn, batch: i64) -> Result<StandIns> {
+        let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
+        let all = with_all_states(has_others(rnn), with);
+        let network = rnn.network(one_step(batch), all)?;
+        let states = [Role::HFinal, Role::StatesFinal].map(|role| network.bytes(role));
+        let [h_bytes, others_bytes] = states.map(|bytes| bytes.max(1));
+        Ok(StandIns {
+            zeros: kiln.device().upload(&vec![0; h_bytes.max(others_bytes) as usize])?,
+            unread: [kiln.device().alloc(h_bytes)?, kiln.device().alloc(others_bytes)?],
+        })
     }
 }
 

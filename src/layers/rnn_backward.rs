@@ -3,9 +3,10 @@
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use crate::layers::reserves::Phase;
-use crate::layers::rnn::{Pass, PersistentRnn, Vectors};
+use crate::layers::rnn::{PersistentRnn, Vectors};
 use crate::layers::rnn_forward::needs_lengths;
 use crate::layers::rnn_pack::RnnPack;
+use crate::layers::rnn_plans::Pass;
 use crate::layers::weight_sum::WeightGradientMode;
 use crate::plan::Slot;
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};

@@ -4,8 +4,10 @@
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
-use crate::layers::rnn::{Pass, PersistentRnn, TempSpace};
+use crate::layers::rnn::PersistentRnn;
 use crate::layers::rnn_pack::RnnPack;
+use crate::layers::rnn_plans::Pass;
+use crate::layers::rnn_sizes::TempSpace;
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
 
 /// `mcdnnForwardMode_t` (section 6.1.2.2).

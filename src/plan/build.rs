@@ -161,6 +161,25 @@ impl Kiln {
             self.inner.store.counters.plan_hits.add(1);
             return Ok(plan.clone());
         }
+        // If two threads plan the same graph, both get the plan of the first.
+        let plan = self.planned(graph)?;
+        let plan = self.plans.entry(graph.digest()).or_insert(plan).clone();
+        plan.start_upgrade();
+        Ok(plan)
+    }
+
+    /// As [`Kiln::plan`], every time anew: the plan is not kept, for one of many graphs that differ
+    /// in a number.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`].
+    pub(crate) fn plan_anew(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
+        let plan = self.planned(graph)?;
+        plan.start_upgrade();
+        Ok(plan)
+    }
+
+    fn planned(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
         let target = self.inner.store.device.target();
         let parts = self.inner.parts(graph, target)?;
         let span = plan_span(&parts, target);
@@ -172,9 +191,6 @@ impl Kiln {
             Some(workers) => workers.plan(&self.inner, graph, parts)?,
             None => self.inner.plan_of(graph, self.inner.compiled_best(parts)?, None)?,
         };
-        // If two threads planned the same graph, both get the plan of the first.
-        let plan = self.plans.entry(graph.digest()).or_insert(plan).clone();
-        plan.start_upgrade();
         self.inner.dump(plan.kernels());
         self.inner.tell_choices(plan.kernels(), false);
         plan.describe(&span);

@@ -1,11 +1,18 @@
 //! When built networks compile: at once, for every number of steps and whatever states a call
-//! brings; a question of sizes never.
+//! brings; a question of sizes never. And what they keep.
+
+use std::time::Duration;
 
 use kiln::device::DeviceChoice;
+use kiln::dropout::DropoutDescriptor;
+use kiln::expr::Real;
 use kiln::graph::RowLayout;
-use kiln::layers::ForwardMode;
-use kiln::rnn::{CellKind, Optional, Rnn, RnnDataDescriptor, RnnDataSettings};
+use kiln::layers::{ForwardMode, PersistentRnn};
+use kiln::plan::{Background, Tier};
+use kiln::rnn::{CellKind, Extent, Optional, Rnn, RnnDataDescriptor, RnnDataSettings};
 use kiln::{Config, DType, Kiln};
+
+use crate::{allocations, harness};
 
 fn open() -> (Kiln, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -88,25 +95,99 @@ fn questions_of_sizes_compile_nothing() {
             let before = compiled(&kiln);
             let sizes = built.temp_space_sizes(mode, &x).expect("supported");
             assert_eq!(compiled(&kiln), before, "{mode:?}");
-            // What a plan takes then is what was said.
+            // What a plan takes then is at most what was said.
             let with = Optional {
                 lengths: x.is_ragged(),
                 reserve: mode == ForwardMode::Training,
                 ..Optional::default()
             };
             let plan = built.prepare(5, with).expect("supported");
-            match mode {
-                ForwardMode::Inference => {
-                    assert_eq!(plan.workspace_bytes(), sizes.workspace_bytes);
-                }
-                // The passes backward may take more.
-                ForwardMode::Training => {
-                    assert!(plan.workspace_bytes() <= sizes.workspace_bytes);
-                }
-            }
+            assert!(plan.workspace_bytes() <= sizes.workspace_bytes, "{mode:?}");
+            assert_eq!(built.temp_space_sizes(mode, &x).expect("supported"), sizes);
         }
         assert!(compiled(&kiln) >= first);
     }
+}
+
+/// A network that was made without building it compiles where it is first needed.
+#[test]
+fn networks_are_made_without_compiling() {
+    let (kiln, _folder) = open();
+    let dropout = DropoutDescriptor::set(Real::new(0.5), 7).expect("valid");
+    for rnn in [Rnn::lstm(8, 16), Rnn::gru(8, 16).layers(2).dropout(dropout)] {
+        let before = compiled(&kiln);
+        let mut made = kiln.rnn(&rnn, 2).expect("valid");
+        made.temp_space(10, Optional { reserve: true, ..Optional::default() }).expect("supported");
+        assert_eq!(compiled(&kiln), before, "{rnn:?}");
+        made.prepare(5, Optional::default()).expect("supported");
+        assert!(compiled(&kiln) > before, "{rnn:?}");
+    }
+    let error = kiln.rnn(&Rnn::lstm(8, 0), 2).expect_err("it has no units");
+    assert_eq!(error.kind(), kiln::ErrorKind::BadParam);
+}
+
+/// Sizes that were given out before anything was built are enough for all that is built later: other
+/// kernels that stand in while those of the network are compiled among it.
+#[test]
+fn sizes_hold_for_what_is_built_later() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let device = Some(DeviceChoice::Sim("h100".to_owned()));
+    let background = Some(Background::default());
+    let cache_dir = Some(folder.path().to_owned());
+    let config = Config { device, cache_dir, background, ..Config::default() };
+    let kiln = Kiln::open(config).expect("it opens");
+    let of = |rnn: &Rnn, rows: i64, with: Optional| {
+        let extent = Extent { batch: 4, rows };
+        let space = kiln.rnn_temp_space(rnn, extent, with).expect("supported");
+        let mut made = kiln.rnn(rnn, 4).expect("valid");
+        assert_eq!(made.temp_space(rows, with).expect("supported"), space);
+        let plan = made.prepare(rows / 4, with).expect("supported").clone();
+        assert!(plan.workspace_bytes() <= space.workspace_bytes, "{rnn:?} {rows}: {space:?}");
+        if plan.tier() != Tier::Special {
+            plan.settle(Duration::from_secs(300)).expect("it compiles");
+            assert!(plan.workspace_bytes() <= space.workspace_bytes, "{rnn:?} {rows}: {space:?}");
+        }
+        assert_eq!(kiln.rnn_temp_space(rnn, extent, with).expect("supported"), space);
+    };
+    for rnn in [
+        Rnn::lstm(24, 32).dtype(DType::F16).layers(2).bidirectional(),
+        Rnn::gru(8, 16),
+        Rnn::new(CellKind::GruResetBefore, 8, 16).dtype(DType::F64),
+    ] {
+        for rows in [4, 400] {
+            of(&rnn, rows, Optional::default());
+            of(&rnn, rows, Optional { lengths: true, reset: true, ..Optional::default() });
+        }
+    }
+}
+
+/// Resident memory of this process in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: u64 = status.split(' ').nth(1).and_then(|of| of.parse().ok()).expect("a number");
+    pages * 4096
+}
+
+/// Plans of the numbers of steps used last are kept, no others.
+#[test]
+fn many_lengths_take_no_more_memory_than_fifty() {
+    let test = "rnn_builds::many_lengths_take_no_more_memory_than_fifty";
+    if harness::in_own_processes(test, &["measure"]).is_none() {
+        return;
+    }
+    let kiln = allocations::null();
+    let lengths = |built: &mut PersistentRnn, all: std::ops::Range<i64>| {
+        for steps in all {
+            built.prepare(steps, Optional::default()).expect("supported");
+        }
+    };
+    let mut built = kiln.build_rnn_dynamic(&Rnn::lstm(64, 64).layers(2), 8).expect("supported");
+    lengths(&mut built, 1..51);
+    let before = resident();
+    lengths(&mut built, 51..351);
+    let grown = resident().saturating_sub(before);
+    // Kept, they would be 100 MB.
+    assert!(grown < 32 << 20, "{grown} bytes more");
 }
 
 /// What cannot be built says so where it is built.

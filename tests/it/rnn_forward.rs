@@ -1,5 +1,7 @@
 //! Networks built for a batch: forward passes on the device against the reference.
 
+#![expect(unsafe_code, reason = "states that overlap are given by address")]
+
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -8,7 +10,7 @@ use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
 use kiln::layers::{ForwardMode, PersistentRnn, RnnForward, RnnPack};
-use kiln::plan::{Manifest, Origin, Problem};
+use kiln::plan::{DeviceMemory, Manifest, Origin, Problem};
 use kiln::rnn::{
     CellKind, Extent, Network, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, RnnDescriptor,
     RnnSettings, Role,
@@ -157,6 +159,77 @@ fn weights_of_any_size_are_read_where_they_lie() {
             bound.check(&what);
         }
     }
+}
+
+/// Final states may be where initial ones are: the same bits, also where a block has ended before
+/// another begins, as with one step.
+#[test]
+fn states_are_updated_in_place() {
+    let with = Optional { h_initial: true, h_final: true, lengths: true, ..Optional::default() };
+    let lstm = Optional { states_initial: true, states_final: true, ..with };
+    let pairs = [(Role::HInitial, Role::HFinal), (Role::StatesInitial, Role::StatesFinal)];
+    let cases = [
+        (Rnn::lstm(8, 40).layers(2).bidirectional().dtype(DType::F16), lstm),
+        (Rnn::lstm(8, 16).projection(8), lstm),
+        (Rnn::gru(8, 300), with),
+        (Rnn::new(CellKind::Tanh, 5, 7).dtype(DType::F64), with),
+    ];
+    for (at, (rnn, with)) in cases.into_iter().enumerate() {
+        for kiln in harness::dialects_by_turns(at) {
+            let mut built = kiln.build_rnn_dynamic(&rnn, 3).expect("supported");
+            for steps in [1, 3] {
+                let what = format!("{rnn:?}, {steps} steps");
+                let rows = 3 * steps;
+                let space = built.temp_space(rows, with).expect("supported").workspace_bytes;
+                let workspace = kiln.device().upload(&vec![0xff; space as usize]).expect("memory");
+                let bound = bind(kiln, &rnn, Extent { batch: 3, rows }, with);
+                let run = |built: &mut PersistentRnn, pack: &RnnPack| {
+                    let ran = built.forward(&kiln.stream(), steps, pack);
+                    ran.and_then(|()| kiln.stream().synchronize()).expect(&what);
+                };
+                run(&mut built, &bound.pack.clone().with_workspace(&workspace));
+                bound.check(&what);
+                let bytes = |role: Role| bound.buffers[&role].to_vec().expect("it can be read");
+                let apart = pairs.map(|(_, last)| with_role(&bound, last).then(|| bytes(last)));
+                let output = bytes(Role::Output);
+                let both = pairs.into_iter().filter(|(first, _)| with_role(&bound, *first));
+                let pack = both.fold(bound.pack.clone(), |pack, (first, last)| {
+                    pack.with(last, &bound.buffers[&first])
+                });
+                run(&mut built, &pack.clone().with_workspace(&workspace));
+                assert_eq!(bytes(Role::Output), output, "{what}");
+                let first = |(first, _)| with_role(&bound, first).then(|| bytes(first));
+                assert_eq!(pairs.map(first), apart, "{what}");
+                // What is overwritten is kept in the workspace.
+                let error = built.forward(&kiln.stream(), steps, &pack).expect_err("none is given");
+                let text = "rnn forward: the workspace has 0 bytes, the network needs ";
+                assert!(error.to_string().starts_with(text), "{error}");
+            }
+        }
+    }
+}
+
+fn with_role(bound: &Bound, role: Role) -> bool {
+    bound.buffers.contains_key(&role)
+}
+
+#[test]
+fn states_that_overlap_in_part_are_refused() {
+    let kiln = harness::kiln();
+    let with = Optional { h_initial: true, h_final: true, ..Optional::default() };
+    let rnn = Rnn::gru(8, 16).layers(2);
+    let mut built = kiln.build_rnn_dynamic(&rnn, 3).expect("supported");
+    let mut bound = bind(kiln, &rnn, Extent { batch: 3, rows: 6 }, with);
+    let of_layer = 3 * 16 * 4;
+    let both = kiln.device().upload(&vec![0; 3 * of_layer as usize]).expect("there is memory");
+    bound.pack = bound.pack.with(Role::HInitial, &both);
+    let memory = DeviceMemory { address: both.address() + of_layer, bytes: 2 * of_layer };
+    // SAFETY: the buffer outlives the call.
+    unsafe { bound.pack.set_address(Role::HFinal, memory) };
+    let error = bound.forward(kiln, &mut built, 2).expect_err("a layer overwrites another's");
+    assert_eq!(error.kind(), ErrorKind::BadParam);
+    let text = error.to_string();
+    assert!(text.contains("`h_n_l0`") && text.contains("`h_0_l1`"), "{text}");
 }
 
 /// A descriptor's arguments on a device, and its network.

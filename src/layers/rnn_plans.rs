@@ -1,0 +1,254 @@
+//! The plans of a recurrent network's passes: where their tensors are in the caller's memory, and
+//! what a call keeps in the workspace behind what the plans themselves use.
+
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::layers::rnn_pack::RnnSlots;
+use crate::layers::weight_sum::{SCRATCH_ALIGNMENT, Sum};
+use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
+use crate::rnn::{Extent, Network, Optional, Rnn, Role};
+
+/// A pass through a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Pass {
+    Forward,
+    BackwardData,
+    BackwardWeights,
+}
+
+/// States that a pass reads, each with those that it writes in the same layout: a call may have
+/// both in one place.
+const IN_PLACE: [[Role; 2]; 4] = [
+    [Role::HInitial, Role::HFinal],
+    [Role::StatesInitial, Role::StatesFinal],
+    [Role::HFinalGradient, Role::HInitialGradient],
+    [Role::StatesFinalGradient, Role::StatesInitialGradient],
+];
+
+/// A plan and the locations of its tensors.
+#[derive(Clone)]
+struct Planned {
+    plan: ExecutionPlan,
+    /// Its addresses are set at every call; entries are in the order of `views`.
+    pack: VariantPack,
+    views: Vec<View>,
+}
+
+/// The plans of a pass.
+#[derive(Clone)]
+pub(super) struct Built {
+    plans: Vec<Planned>,
+    /// The caller's tensors and their sizes in bytes.
+    roles: Vec<(Role, u64)>,
+    /// Of the weights' pass, what adds its results to the gradients in memory.
+    sums: Vec<Sum>,
+}
+
+/// The location of a graph tensor.
+#[derive(Clone, Copy)]
+struct View {
+    uid: i64,
+    role: Role,
+    offset_bytes: u64,
+    bytes: u64,
+}
+
+impl Pass {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Pass::Forward => "rnn forward",
+            Pass::BackwardData => "rnn backward data",
+            Pass::BackwardWeights => "rnn backward weights",
+        }
+    }
+
+    /// The networks of the pass.
+    pub(super) fn networks(
+        self,
+        rnn: &Rnn,
+        extent: Extent,
+        with: Optional,
+    ) -> Result<Vec<Network>> {
+        Ok(match self {
+            Pass::Forward => vec![rnn.network(extent, with)?],
+            Pass::BackwardData => vec![rnn.training(extent, with)?.data],
+            Pass::BackwardWeights => rnn.training(extent, with)?.weights,
+        })
+    }
+
+    /// The most bytes that a call keeps in the workspace behind what the plans use: results that
+    /// are added to what is in memory, or states that are overwritten in place.
+    pub(super) fn kept_bytes_max(self, network: &Network) -> u64 {
+        let used = |role: Role| match network.roles().any(|own| own == role) {
+            true => network.bytes(role).next_multiple_of(SCRATCH_ALIGNMENT),
+            false => 0,
+        };
+        match self {
+            Pass::BackwardWeights => network.bytes(Role::WeightGradients),
+            _ => IN_PLACE.iter().map(|[read, written]| used(*read).min(used(*written))).sum(),
+        }
+    }
+}
+
+impl Planned {
+    fn new(network: &Network, plan: ExecutionPlan) -> Result<Planned> {
+        let (mut pack, mut views) = (VariantPack::new(), Vec::new());
+        for uid in plan.tensors() {
+            let place = network.places.iter().find(|place| place.uid == uid);
+            let place = place.expect("every input and output has a place");
+            let tensor = network.graph.tensor(uid)?;
+            let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
+            let bytes = tensor.span_bytes()?;
+            pack.place(uid, DeviceMemory { address: 0, bytes });
+            views.push(View { uid, role: place.role, offset_bytes, bytes });
+        }
+        Ok(Planned { plan, pack, views })
+    }
+}
+
+impl Built {
+    pub(super) fn new(
+        kiln: &Kiln,
+        pass: Pass,
+        networks: &[Network],
+        plans: Vec<ExecutionPlan>,
+    ) -> Result<Built> {
+        let mut roles: Vec<(Role, u64)> = Vec::new();
+        for network in networks {
+            let own = network.roles().map(|role| (role, network.bytes(role)));
+            let new = own.filter(|(role, _)| roles.iter().all(|(known, _)| known != role));
+            let new: Vec<(Role, u64)> = new.collect();
+            roles.extend(new);
+        }
+        let planned = networks.iter().zip(plans).map(|(network, plan)| Planned::new(network, plan));
+        let plans: Vec<Planned> = planned.collect::<Result<_>>()?;
+        let mut sums = Vec::new();
+        if pass == Pass::BackwardWeights {
+            for (network, planned) in networks.iter().zip(&plans) {
+                let results = planned.views.iter();
+                for view in results.filter(|view| view.role == Role::WeightGradients) {
+                    let tensor = network.graph.tensor(view.uid)?;
+                    sums.push(Sum::new(kiln, tensor, view.offset_bytes)?);
+                }
+            }
+        }
+        Ok(Built { plans, roles, sums })
+    }
+
+    /// The plan of the forward pass.
+    pub(super) fn first_plan(&self) -> &ExecutionPlan {
+        &self.plans[0].plan
+    }
+
+    fn bytes_of(&self, role: Role) -> u64 {
+        self.roles.iter().find(|(known, _)| *known == role).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Checks that a pack has the network's tensors, all of sufficient size, and no others.
+    pub(super) fn check(&self, pass: Pass, pack: &RnnSlots) -> Result<()> {
+        let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
+        for role in Role::ALL {
+            let needed = self.roles.iter().find(|(known, _)| *known == role);
+            match (pack.slot(role), needed) {
+                (Some(Slot::Memory { bytes, .. }), Some((_, needed))) if bytes < *needed => {
+                    let name = role.name();
+                    return bad(format!("`{name}` has {bytes} bytes, the network needs {needed}"));
+                }
+                (None, Some(_)) => return bad(format!("`{}` is missing", role.name())),
+                (Some(_), None) if pass == Pass::Forward && role == role.of_gradient() => {
+                    return bad(format!("the network has no `{}`", role.name()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The states that a call has in one place with those that the pass writes: roles, addresses
+    /// and sizes in bytes.
+    fn in_place(&self, pack: &RnnSlots) -> [Option<(Role, u64, u64)>; IN_PLACE.len()] {
+        IN_PLACE.map(|[read, written]| {
+            let address = |role: Role| match pack.slot(role) {
+                Some(Slot::Memory { address, .. }) if self.bytes_of(role) > 0 => Some(address),
+                _ => None,
+            };
+            let at = address(read)?;
+            (address(written) == Some(at)).then(|| (read, at, self.bytes_of(read)))
+        })
+    }
+
+    /// Launches the plans on what a checked pack holds.
+    pub(super) fn launch(&mut self, pass: Pass, stream: &Stream, given: &RnnSlots) -> Result<()> {
+        let mut pack = *given;
+        let overwritten = self.in_place(given);
+        let sizes = overwritten.iter().flatten().map(|(_, _, bytes)| bytes);
+        let kept = match self.sums.is_empty() {
+            true => sizes.map(|bytes| bytes.next_multiple_of(SCRATCH_ALIGNMENT)).sum(),
+            false => self.bytes_of(Role::WeightGradients),
+        };
+        let mut results = None;
+        if kept > 0 {
+            let (mut to, owner) = self.behind(pass, given.workspace, kept)?;
+            for (role, from, bytes) in overwritten.into_iter().flatten() {
+                // Blocks write final states while others have yet to read initial ones.
+                stream.copy(from, to, bytes)?;
+                pack.set(role, Slot::Memory { address: to, bytes, owner });
+                to += bytes.next_multiple_of(SCRATCH_ALIGNMENT);
+            }
+            if !self.sums.is_empty() {
+                pack.set(Role::WeightGradients, Slot::Memory { address: to, bytes: kept, owner });
+                results = Some((to, owner));
+            }
+        }
+        for Planned { plan, pack: own, views } in &mut self.plans {
+            for (view, (_, slot)) in views.iter().zip(&mut own.entries) {
+                if let Some(Slot::Memory { address, owner, .. }) = pack.slot(view.role) {
+                    let address = address + view.offset_bytes;
+                    *slot = Slot::Memory { address, bytes: view.bytes, owner };
+                }
+            }
+            own.workspace = pack.workspace;
+            plan.execute(stream, own)?;
+        }
+        let gradients = given.slot(Role::WeightGradients);
+        if let (Some(results), Some(Slot::Memory { address, owner, .. })) = (results, gradients) {
+            for sum in &mut self.sums {
+                sum.execute(stream, results, (address, owner))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Address and device of so many bytes of the workspace behind what the plans use.
+    fn behind(&self, pass: Pass, workspace: Option<Slot>, kept: u64) -> Result<(u64, usize)> {
+        let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
+        let plans = self.plans.iter().map(|of| of.plan.workspace_bytes()).max().unwrap_or(0);
+        let before = plans.next_multiple_of(SCRATCH_ALIGNMENT);
+        let (address, given, owner) = match workspace {
+            Some(Slot::Memory { address, bytes, owner }) => (address, bytes, owner),
+            _ => (0, 0, 0),
+        };
+        if given < before + kept {
+            let needed = before + kept;
+            return bad(format!("the workspace has {given} bytes, the network needs {needed}"));
+        }
+        if !address.is_multiple_of(SCRATCH_ALIGNMENT) {
+            return bad(format!(
+                "workspace address {address:#x} is not aligned to {SCRATCH_ALIGNMENT} bytes"
+            ));
+        }
+        Ok((address + before, owner))
+    }
+}
+
+/// Adds all states of the network to the optional tensors: kernels with all states also serve calls
+/// without them.
+pub(super) fn with_all_states(has_others: bool, with: Optional) -> Optional {
+    Optional {
+        h_initial: true,
+        h_final: true,
+        states_initial: with.states_initial || has_others,
+        states_final: with.states_final || has_others,
+        ..with
+    }
+}

@@ -1,0 +1,71 @@
+//! Sizes of a recurrent network's temporary memory, found without compiling anything.
+
+use std::sync::PoisonError;
+
+use crate::error::Result;
+use crate::layers::rnn::{PersistentRnn, has_others, one_step};
+use crate::layers::rnn_plans::{Pass, with_all_states};
+use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
+use crate::plan::Kiln;
+use crate::rnn::{Extent, Optional, Rnn, Role};
+
+/// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TempSpace {
+    /// Workspace, used during a call; in training the largest of the three passes.
+    pub workspace_bytes: u64,
+    /// Reserve space, passed from the forward pass to the backward passes; 0 in inference.
+    pub reserve_bytes: u64,
+}
+
+impl Kiln {
+    /// Sizes in bytes of the workspace and the reserve space of a network for this extent
+    /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29): enough for whatever configurations planning
+    /// falls back to, for kernels that run until others are compiled, for every choice of states,
+    /// and for states that are overwritten in place. Nothing is compiled, and nothing that is built
+    /// later makes a difference.
+    ///
+    /// # Errors
+    /// As [`Rnn::network`]; `NotSupported` with every engine's reason.
+    pub fn rnn_temp_space(&self, rnn: &Rnn, extent: Extent, with: Optional) -> Result<TempSpace> {
+        let with = with_all_states(has_others(rnn), with);
+        let passes: &[Pass] = match with.reserve {
+            true => &[Pass::Forward, Pass::BackwardData, Pass::BackwardWeights],
+            false => &[Pass::Forward],
+        };
+        let mut space = TempSpace { workspace_bytes: 0, reserve_bytes: 0 };
+        for pass in passes {
+            let networks = pass.networks(rnn, extent, with)?;
+            let first = match with.reserve {
+                true => None,
+                false => Some(pass.networks(rnn, one_step(extent.batch), with)?),
+            };
+            for (at, network) in networks.iter().enumerate() {
+                let like = first.as_ref().map_or(&network.graph, |first| &first[at].graph);
+                let plans = self.workspace_bytes_max(&network.graph, like)?;
+                let kept = pass.kept_bytes_max(network);
+                let bytes = plans.next_multiple_of(SCRATCH_ALIGNMENT) + kept;
+                space.workspace_bytes = space.workspace_bytes.max(bytes);
+                space.reserve_bytes = network.bytes(Role::Reserve);
+            }
+        }
+        Ok(space)
+    }
+}
+
+impl PersistentRnn {
+    /// As [`Kiln::rnn_temp_space`], for this number of vectors; the last 256 answers are kept.
+    ///
+    /// # Errors
+    /// As [`Kiln::rnn_temp_space`].
+    pub fn temp_space(&self, rows: i64, with: Optional) -> Result<TempSpace> {
+        let known = || self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(space) = known().get(&(rows, with)) {
+            return Ok(*space);
+        }
+        let extent = Extent { batch: self.mini_batch(), rows };
+        let space = self.kiln().rnn_temp_space(self.rnn(), extent, with)?;
+        known().insert((rows, with), space);
+        Ok(space)
+    }
+}
