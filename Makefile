@@ -14,13 +14,15 @@ MIXED_FROM ?= 1
 PLANS ?= 20000
 PLANS_FROM ?= 1
 TESTS ?=
+PREFIX ?= /usr/local
+DESTDIR ?=
 # What `make check-driver` runs: every family of engines, kinds of launches, CUDA graphs, faults.
 DRIVER_TESTS := contexts:: cuda_graphs:: drivers:: background:: dynamic_rows:: replay_launches:: \
 	attention::decode gemm::mixed gemm::shapes pointwise:: reduction:: norm:: rnn_forward::networks \
 	$(addprefix case_runs::,attentions convolutions norms products recurrent_networks resamplings) signal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors cases mutants spills test-remote test-driver \
+.PHONY: help setup demo test install test-vectors cases mutants spills test-remote test-driver \
 	check-driver worst settings random-graphs mixed-graphs random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
@@ -37,6 +39,11 @@ demo: setup ## Build and run the demo on a GPU if there is one, else on the simu
 
 test: setup ## Run all tests: unit, integration, simulator, documentation
 	$(CARGO) test --workspace --features remote --quiet
+
+install: setup ## Install libmcdnn, headers, pkg-config and CMake files (PREFIX=, DESTDIR=)
+	$(CARGO) build --release -p kiln-capi
+	$(CARGO) rustc --release -p kiln-capi --lib --crate-type staticlib
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" capi/packaging/install.sh target/release
 
 test-vectors: setup ## Hold every engine for recurrent networks to every vector of the oracle
 	KILN_TEST_ALL=1 $(CARGO) test --test it rnn_vectors

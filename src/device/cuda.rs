@@ -30,6 +30,19 @@ pub(super) fn count() -> Result<u32> {
     Ok(count as u32)
 }
 
+/// The GPU whose context is current on this thread.
+pub(super) fn current() -> Result<Option<u32>> {
+    count()?;
+    let mut device = 0;
+    // SAFETY: `device` is valid for a write.
+    let found = unsafe { sys::cuCtxGetDevice(&mut device) }.result();
+    match found {
+        Ok(()) => Ok(Some(device as u32)),
+        Err(DriverError(sys::cudaError_enum::CUDA_ERROR_INVALID_CONTEXT)) => Ok(None),
+        Err(error) => Err(failed("ask for the current context")(error)),
+    }
+}
+
 /// The error of a call that needs no context.
 fn failed(attempt: &'static str) -> impl FnOnce(DriverError) -> Error {
     move |error| {

@@ -161,6 +161,14 @@ impl Device {
         cuda::count()
     }
 
+    /// The GPU whose context is current on this thread, if there is one.
+    ///
+    /// # Errors
+    /// `Driver` when there is no CUDA driver.
+    pub fn cuda_current() -> Result<Option<u32>> {
+        cuda::current()
+    }
+
     /// CUDA version that the GPU's driver supports, major and minor; `None` of a device without
     /// one.
     pub fn cuda_version(&self) -> Option<(i32, i32)> {

@@ -1,0 +1,23 @@
+//! The backend: graphs of operations.
+
+mod engine;
+mod execute;
+mod finalize;
+mod functions;
+mod graph;
+mod moves;
+mod names;
+mod node;
+mod norms;
+mod operators;
+mod product;
+mod products;
+mod schema;
+mod tensor;
+mod value;
+mod values;
+
+pub use functions::FUNCTIONS;
+pub use names::AttributeName;
+pub use value::FRACTION_DECLARATION;
+pub use values::*;

@@ -1,0 +1,78 @@
+//! What the documents do not have: texts of failures, and facts of Kiln.
+
+use std::ffi::c_char;
+
+use crate::declare::{Function, Parameter, functions};
+use crate::handle::Handle;
+use crate::object::Ref;
+use crate::pointer::OutArray;
+use crate::status::{self, bad};
+
+/// `char`.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Char(c_char);
+
+impl Parameter for Char {
+    fn declare(name: &str) -> String {
+        crate::declare::of("char", name)
+    }
+
+    fn show(self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl OutArray<Char> {
+    /// Writes a text and NUL, as much of it as there is room for.
+    pub fn text(self, text: &str, room: usize) {
+        if room == 0 {
+            return;
+        }
+        let bytes = text.bytes().take(room - 1).chain([0]);
+        self.put(bytes.map(|byte| Char(byte as c_char)));
+    }
+}
+
+/// The function that gives nothing.
+pub static PLAIN: &[Function] = &[Function {
+    name: "mcdnnGetLastErrorString",
+    documentation: &[
+        " Why the last function of this thread that did not answer MCDNN_STATUS_SUCCESS did not, as",
+        " much of it as there is room for; an empty text after that.",
+    ],
+    parameters: &[
+        ("message", OutArray::<Char>::declare),
+        ("max_size", <usize as Parameter>::declare),
+    ],
+    result: |name| format!("void {name}"),
+}];
+
+/// Why the last function of this thread that failed did; an empty text after that.
+#[unsafe(no_mangle)]
+pub extern "C" fn mcdnnGetLastErrorString(message: OutArray<Char>, max_size: usize) {
+    if !message.is_null() {
+        message.text(&status::take(), max_size);
+    }
+}
+
+functions! { FUNCTIONS:
+    /// Kiln's own version, such as "0.1.0".
+    fn mcdnnKilnVersion(version: OutArray<Char>, room: usize) {
+        if version.is_null() {
+            return bad("version is NULL");
+        }
+        version.text(env!("CARGO_PKG_VERSION"), room);
+        Ok(())
+    }
+
+    /// The device of a handle: the target that kernels are built for, such as "sm_90a".
+    fn mcdnnKilnDevice(handle: Ref<Handle>, name: OutArray<Char>, room: usize) {
+        let handle = handle.get("handle")?;
+        if name.is_null() {
+            return bad("name is NULL");
+        }
+        name.text(&handle.gpu().kiln.device().target().name, room);
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! Handles: a device and a stream.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use kiln::device::{Device, DeviceChoice, Stream};
+use kiln::{Config, Kiln};
+use sharded_slab::Entry;
+
+use crate::declare::{Parameter, functions, of};
+use crate::memory::Memory;
+use crate::object::{Keys, Ref, object};
+use crate::pointer::Out;
+use crate::rnn::Networks;
+use crate::status::{Failure, Outcome, Status};
+
+/// A GPU as all handles of the process use it. It is closed with the last of them.
+pub struct Gpu {
+    /// What plans and launches.
+    pub kiln: Kiln,
+    /// Recurrent networks that have been built.
+    pub networks: Networks,
+    /// Memory that programs without CUDA have asked for.
+    pub memory: Memory,
+}
+
+/// `mcdnnHandle_t`.
+pub struct Handle {
+    gpu: Arc<Gpu>,
+    stream: AtomicU64,
+    networks: Networks,
+}
+object!(Handle: "mcdnnHandle_t", "handle", 2);
+
+/// `cudaStream_t`: 0, 1 and 2 are the streams that CUDA gives these numbers.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct CudaStream(u64);
+
+impl Parameter for CudaStream {
+    fn declare(name: &str) -> String {
+        of("cudaStream_t", name)
+    }
+
+    fn show(self) -> String {
+        format!("{:#x}", self.0)
+    }
+}
+
+impl Handle {
+    /// The device.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// The stream that calls are queued on.
+    pub fn stream(&self) -> Stream {
+        let stream = self.stream.load(Ordering::Relaxed);
+        // SAFETY: the program gave it as a stream of the device, and keeps it.
+        unsafe { self.gpu.kiln.device().external_stream(stream) }
+    }
+
+    /// Recurrent networks of this handle.
+    pub fn networks(&self) -> &Networks {
+        &self.networks
+    }
+}
+
+impl Gpu {
+    /// The GPU whose context is current on this thread, or the first one.
+    fn open() -> Outcome<Arc<Gpu>> {
+        static OPEN: Mutex<Option<HashMap<u32, Weak<Gpu>>>> = Mutex::new(None);
+        let missing = |error: kiln::Error| Failure {
+            status: Status::NOT_INITIALIZED,
+            text: error.to_string(),
+        };
+        let index = Device::cuda_current().map_err(missing)?.unwrap_or(0);
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = open.get_or_insert_default();
+        if let Some(gpu) = known.get(&index).and_then(Weak::upgrade) {
+            return Ok(gpu);
+        }
+        let config = Config { device: Some(DeviceChoice::Cuda(index)), ..Config::default() };
+        let kiln = Kiln::open(config).map_err(missing)?;
+        let (networks, memory) = (Networks::default(), Memory::default());
+        let gpu = Arc::new(Gpu { kiln, networks, memory });
+        known.insert(index, Arc::downgrade(&gpu));
+        Ok(gpu)
+    }
+}
+
+/// The handle of a number, as attributes hold it.
+pub fn handle_of(number: i64) -> Outcome<Entry<'static, Handle, Keys>> {
+    Ref::of(number).get("the handle")
+}
+
+functions! { FUNCTIONS:
+    /// Makes a handle for the GPU whose context is current on this thread, or for the first one.
+    /// Its calls are queued on the default stream until mcdnnSetStream gives it another.
+    fn mcdnnCreate(handle: Out<Ref<Handle>>) {
+        let handle = handle.required("handle")?;
+        handle.put(Ref::new(Handle {
+            gpu: Gpu::open()?,
+            stream: AtomicU64::new(0),
+            networks: Networks::default(),
+        })?);
+        Ok(())
+    }
+
+    /// Destroys a handle; NULL is none. Descriptors outlive it.
+    fn mcdnnDestroy(handle: Ref<Handle>) {
+        handle.destroy("handle")
+    }
+
+    /// Sets the stream that the calls of a handle are queued on.
+    fn mcdnnSetStream(handle: Ref<Handle>, streamId: CudaStream) {
+        handle.get("handle")?.stream.store(streamId.0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The stream that the calls of a handle are queued on.
+    fn mcdnnGetStream(handle: Ref<Handle>, streamId: Out<CudaStream>) {
+        let handle = handle.get("handle")?;
+        let streamId = streamId.required("streamId")?;
+        streamId.put(CudaStream(handle.stream.load(Ordering::Relaxed)));
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! Things that a handle keeps, of which the one used last is at hand.
+
+use crate::status::Outcome;
+
+/// How many things of a kind a handle keeps.
+pub const KEPT: usize = 64;
+
+/// Bytes of what the interface gives the address of only: nothing ends before what a descriptor
+/// asks for.
+pub const UNKNOWN: u64 = i64::MAX as u64;
+
+/// Plans want workspaces aligned to so many bytes.
+const ALIGNMENT: u64 = 256;
+/// Programs align them to so many (section 6.2.1.15).
+const GIVEN_ALIGNMENT: u64 = 16;
+
+/// Bytes of a workspace of which so many can be used, wherever it begins.
+pub fn workspace_bytes(used: u64) -> u64 {
+    if used == 0 { 0 } else { used + ALIGNMENT - GIVEN_ALIGNMENT }
+}
+
+/// What of a workspace can be used: address and bytes.
+pub fn aligned(address: u64, bytes: u64) -> Option<(u64, u64)> {
+    let start = address.checked_next_multiple_of(ALIGNMENT)?;
+    let bytes = bytes.checked_sub(start - address)?;
+    (address != 0 && bytes > 0).then_some((start, bytes))
+}
+
+/// The thing that is meant, found or made, at the end of all.
+pub fn use_last<'a, T>(
+    all: &'a mut Vec<T>,
+    is: impl Fn(&T) -> bool,
+    make: impl FnOnce() -> Outcome<T>,
+) -> Outcome<&'a mut T> {
+    if all.last().is_none_or(|last| !is(last)) {
+        let at = match all.iter().position(is) {
+            Some(at) => at,
+            None => {
+                all.push(make()?);
+                all.len() - 1
+            }
+        };
+        all[at..].rotate_left(1);
+        let over = all.len().saturating_sub(KEPT);
+        all.drain(..over);
+    }
+    Ok(all.last_mut().expect("it is there"))
+}

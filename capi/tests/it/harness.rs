@@ -1,0 +1,87 @@
+//! Programs in C: how they are compiled, and run on the simulated device.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+use std::{env, fs};
+
+/// This crate's folder.
+pub fn own() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder of the build's for files that tests make.
+pub fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi").join(name);
+    fs::create_dir_all(&folder).expect("the build's folder is there");
+    folder
+}
+
+/// A folder with the libraries by the names that programs ask for.
+static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = scratch("lib");
+    let built = env::current_exe().expect("a test has a file");
+    let libraries = [
+        ("libmcdnn.so.8", "libmcdnn.so"),
+        ("libmcdnn.so", "libmcdnn.so"),
+        ("libcuda.so.1", "libkiln_sim_driver.so"),
+        ("libcuda.so", "libkiln_sim_driver.so"),
+    ];
+    for (name, file) in libraries {
+        let link = folder.join(name);
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(built.with_file_name(file), link).expect("links can be made");
+    }
+    folder
+});
+
+/// Compiles a program of `tests/c`.
+pub fn compile(name: &str) -> PathBuf {
+    compile_file(name, &own().join("tests/c").join(format!("{name}.c")))
+}
+
+/// Compiles a program that a test makes.
+pub fn compile_text(name: &str, text: &str) -> PathBuf {
+    let source = scratch("made").join(format!("{name}.c"));
+    fs::write(&source, text).expect("the build's folder can be written");
+    compile_file(name, &source)
+}
+
+/// Compiles a file.
+pub fn compile_file(name: &str, source: &Path) -> PathBuf {
+    let program = scratch("bin").join(name);
+    let output = Command::new("cc")
+        .args(["-std=c99", "-Wall", "-Wextra", "-Wno-unused", "-pedantic", "-Werror", "-g", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg("-I")
+        .arg(own().join("include"))
+        .arg("-I")
+        .arg(own().join("tests/cases"))
+        .arg("-L")
+        .arg(&*LIBRARIES)
+        .args(["-lmcdnn", "-lm", "-lpthread"])
+        .output()
+        .expect("there is a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Runs a program on the simulated device.
+pub fn run(program: &Path, arguments: &[&str]) -> Output {
+    Command::new(program)
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", &*LIBRARIES)
+        .env("CUDA_FORCE_PTX_JIT", "1")
+        .env("KILN_CACHE_DIR", scratch("cache"))
+        .output()
+        .expect("the program starts")
+}
+
+/// Runs a program that is to succeed, and gives what it prints.
+pub fn succeed(program: &Path, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    let [out, error] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success(), "{arguments:?}: {}\n{out}{error}", output.status);
+    out.into_owned()
+}
