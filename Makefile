@@ -25,7 +25,7 @@ DRIVER_TESTS := contexts:: cuda_graphs:: drivers:: background:: dynamic_rows:: r
 .PHONY: help setup demo test install test-vectors cases mutants spills test-remote test-driver \
 	check-driver worst settings random-graphs mixed-graphs random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
-	sim-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
+	sim-clients sim-runtime-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
 	attention-campaign triton-kernels estimates-validate clean
 
 help: ## List the targets
@@ -141,6 +141,9 @@ estimates-validate: setup ## Compare estimates with published times (installs Tr
 
 sim-clients: ## Run programs of others on the simulated GPU: numba-cuda, cuda-python (needs the network)
 	scripts/sim-clients.sh
+
+sim-runtime-clients: ## Run what nvcc compiles, with our runtime library on the simulated GPU (needs the network)
+	scripts/sim-runtime.sh
 
 numba-tests: ## Run the tests of numba-cuda on the simulated GPU (TESTS=module, all; needs the network)
 	scripts/sim-clients.sh tests $(TESTS)

@@ -26,6 +26,8 @@ pub(crate) struct Variable {
     pub relocations: Vec<Relocation>,
     /// Whether the variable is `.extern`.
     pub external: bool,
+    /// Whether the host uses it at the same address (`.attribute(.managed)`).
+    pub managed: bool,
     pub line: u32,
 }
 

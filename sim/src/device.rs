@@ -119,7 +119,7 @@ impl Device {
     }
 
     /// Address and size of a module's variable in global or constant memory, by its (mangled)
-    /// name.
+    /// name. A managed one (`.attribute(.managed)`) is memory of the host, at the same address.
     ///
     /// # Errors
     ///
@@ -343,7 +343,11 @@ impl Device {
         let mut addresses = Vec::new();
         for variable in &module.ast.variables {
             let in_memory = matches!(variable.space, Space::Global | Space::Const);
-            addresses.push(if in_memory { self.alloc(variable.bytes.into())? } else { 0 });
+            addresses.push(match in_memory {
+                true if variable.managed => self.alloc_host(variable.bytes.into())?,
+                true => self.alloc(variable.bytes.into())?,
+                false => 0,
+            });
         }
         for (variable, &address) in module.ast.variables.iter().zip(&addresses) {
             // Uninitialised variables are zero.

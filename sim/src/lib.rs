@@ -69,6 +69,8 @@ mod descriptor;
 mod device;
 mod draft;
 mod error;
+#[cfg(feature = "cli")]
+pub mod exec;
 mod execute;
 mod failure;
 mod finding;

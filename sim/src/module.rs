@@ -144,6 +144,12 @@ impl Module {
         self.inner.entries.iter().map(|entry| entry.name.as_str())
     }
 
+    /// Whether a variable is managed, so that the host uses it at its address on the device.
+    pub fn is_managed(&self, name: &str) -> bool {
+        let mut all = self.inner.ast.variables.iter();
+        all.any(|variable| variable.managed && variable.name == name)
+    }
+
     /// The `.target` directive: `sm_90a`.
     pub fn target(&self) -> &str {
         &self.inner.ast.target

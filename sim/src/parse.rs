@@ -268,9 +268,11 @@ impl<'a> Parser<'a> {
     /// name2;`.
     pub fn variables(&mut self, space: Space) -> Result<Vec<Variable>> {
         let mut out = Vec::new();
+        let managed = self.managed(space)?;
         let (align, ty, elements) = self.declaration_type()?;
         loop {
             let mut variable = self.declarator(space, align, ty, elements)?;
+            variable.managed = managed;
             if self.eat(Token::Mark('=')) {
                 self.initial_values(&mut variable, ty)?;
             }
@@ -280,6 +282,19 @@ impl<'a> Parser<'a> {
             }
             self.mark(',')?;
         }
+    }
+
+    /// Parses an attribute, if there is one: whether it makes variables managed.
+    fn managed(&mut self, space: Space) -> Result<bool> {
+        if !self.eat(Token::Dot("attribute")) {
+            return Ok(false);
+        }
+        self.mark('(')?;
+        if space != Space::Global || !self.eat(Token::Dot("managed")) {
+            return self.unexpected("`.managed`, of a variable in global memory");
+        }
+        self.mark(')')?;
+        Ok(true)
     }
 
     /// Parses alignment, type and vector size: `.align 8 .v4 .f32`.
@@ -292,7 +307,7 @@ impl<'a> Parser<'a> {
             self.next();
             match word {
                 "align" => align = Some(self.unsigned()?),
-                "ptr" | "global" | "const" | "shared" | "local" | "attribute" => {}
+                "ptr" | "global" | "const" | "shared" | "local" => {}
                 "v2" => elements = 2,
                 "v4" => elements = 4,
                 _ => match Type::from_name(word) {
@@ -333,8 +348,9 @@ impl<'a> Parser<'a> {
         if !align.is_power_of_two() {
             return self.error(format!("alignment {align} of `{name}` is not a power of two"));
         }
-        let (init, relocations) = (Vec::new(), Vec::new());
-        Ok(Variable { name, space, align, bytes, init, relocations, external: false, line })
+        let (init, relocations, managed) = (Vec::new(), Vec::new(), false);
+        let external = false;
+        Ok(Variable { name, space, align, bytes, init, relocations, external, managed, line })
     }
 
     /// Parses an initialiser, which determines the size of an array without bounds.

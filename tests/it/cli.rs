@@ -503,6 +503,7 @@ fn every_command_has_help_with_examples() {
         "dump",
         "replay",
         "doctor",
+        "exec",
         "completions",
     ] {
         let text = succeeds(&[command, "--help"]);

@@ -26,6 +26,24 @@ fn a_lost_device_is_exit_code_6() {
 }
 
 #[test]
+fn exec_becomes_a_program_on_the_simulated_device() {
+    let Some(driver) = harness::simulated_driver() else { return };
+    let say = "echo $KILN_SIM_GPU $CUDA_FORCE_PTX_JIT; ls ${LD_LIBRARY_PATH%%:*}; exit 9";
+    let driver = driver.to_str().unwrap();
+    let exec = |program: &[&str]| {
+        cli::kiln(&[&["exec", "--gpu", "t4", "--driver", driver, "--"][..], program].concat())
+    };
+    let output = exec(&["sh", "-c", say]);
+    assert_eq!(output.status.code(), Some(9));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("t4 1\nlibcuda.so\nlibcuda.so.1\n"), "{text}");
+    let output = exec(&["/nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.starts_with("kiln: failed to run `/nowhere`: No such file"), "{errors}");
+}
+
+#[test]
 fn tuning_ends_where_the_device_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");

@@ -53,6 +53,7 @@ fn tidy() {
         "sim/tests",
         "sim/benches",
         "sim/driver",
+        "sim/runtime",
         "tests/it",
         "tests/torture",
         "fuzz/src",

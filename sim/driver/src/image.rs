@@ -1,10 +1,12 @@
-//! Images of modules: PTX is taken, machine code is not.
+//! Images of modules: PTX is taken, by itself or from a fat binary, machine code is not.
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::{Accuracy, Module};
 
+use crate::fat_binary;
 use crate::objects::Loaded;
+use crate::occupancy::gpu;
 use crate::outcome::Outcome;
 use crate::pointer::{Host, Text};
 use crate::settings::SETTINGS;
@@ -34,8 +36,27 @@ pub fn text(image: Host) -> Outcome<String> {
             break;
         }
     }
-    let whole = |image: Host| Text::of(image).bytes();
-    ptx(&start, || whole(image))
+    match start {
+        FATBIN_WRAPPER => {
+            let container = image.add(fat_binary::POINTER_IN_WRAPPER).read(8)?;
+            let container = container.try_into().map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
+            text(Host::of(u64::from_le_bytes(container)))
+        }
+        FATBIN => {
+            let header = image.read(fat_binary::HEADER_BYTES as u64)?;
+            match fat_binary::container_bytes(&header) {
+                Ok(bytes) => of_fat_binary(&image.read(bytes as u64)?),
+                Err(why) => refuse(CUDA_ERROR_INVALID_IMAGE, &why),
+            }
+        }
+        _ => ptx(&start, || Text::of(image).bytes()),
+    }
+}
+
+/// The PTX of a fat binary for this GPU.
+fn of_fat_binary(data: &[u8]) -> Outcome<String> {
+    fat_binary::ptx(data, gpu().capability)
+        .or_else(|why| refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, &why))
 }
 
 /// The PTX of an image whose first bytes and whole are these.
@@ -44,9 +65,6 @@ fn ptx<'a>(start: &[u8], whole: impl FnOnce() -> Outcome<&'a [u8]>) -> Outcome<S
                 `--gpu-architecture=compute_XY`; no nvJitLink, so that linking is the driver's)";
     if start.starts_with(&ELF) {
         return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, &format!("the image is a cubin: {hint}"));
-    }
-    if start.starts_with(&FATBIN) || start.starts_with(&FATBIN_WRAPPER) {
-        return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, &format!("the image is a fatbin: {hint}"));
     }
     if start.starts_with(&ARCHIVE) || start.starts_with(&LTO_IR) {
         return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, &format!("the image is not PTX: {hint}"));
@@ -65,6 +83,9 @@ fn ptx<'a>(start: &[u8], whole: impl FnOnce() -> Outcome<&'a [u8]>) -> Outcome<S
 
 /// The PTX of an image of a known size.
 pub fn sized(data: &[u8]) -> Outcome<String> {
+    if data.starts_with(&FATBIN) {
+        return of_fat_binary(data);
+    }
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     let start = &data[..data.len().min(4)];
     ptx(start, || Ok(&data[..end]))

@@ -10,10 +10,10 @@
 //! refused with `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! What streams are given runs when it is given. There is one device, of the size of Kiln's target
-//! `sim` unless the environment says which GPU it passes for. It assembles nothing: images are
-//! PTX, cubins are refused, and the result of linking is PTX again. `kiln-sim exec` puts the
-//! library in place of the real driver, as does `LD_PRELOAD=libkiln_sim_driver.so`;
-//! `CUDA_FORCE_PTX_JIT=1` makes Kiln hand PTX to it.
+//! `sim` unless the environment says which GPU it passes for. It assembles nothing: images are PTX,
+//! by themselves or in fat binaries, cubins are refused, and the result of linking is PTX again.
+//! `kiln exec` and `kiln-sim exec` put the library in place of the real driver, as does
+//! `LD_PRELOAD=libkiln_sim_driver.so`; `CUDA_FORCE_PTX_JIT=1` makes Kiln hand PTX to it.
 
 #![allow(unsafe_code, reason = "the interface of the CUDA driver")]
 // Functions of a C interface, by their own names and with as many arguments as they have.
@@ -30,6 +30,7 @@ mod device;
 mod entry;
 mod error;
 mod event;
+mod fat_binary;
 mod fill;
 mod function;
 mod gpu;

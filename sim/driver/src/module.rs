@@ -216,12 +216,13 @@ driver! {
     }
 
     fn cuLibraryGetManaged(address: Out<u64>, bytes: Out<usize>, library: u64, name: Text) {
-        let _ = (address, bytes);
         let state = MACHINE.ready()?;
-        state.modules.get(&library).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        name.str()?;
-        // Variables are the device's own here.
-        Err(CUDA_ERROR_NOT_FOUND)
+        let of = state.modules.get(&library).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if !of.module.is_managed(name.str()?) {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
+        drop(state);
+        global(address, bytes, library, name)
     }
 
     fn cuKernelGetFunction(function: Out<u64>, kernel: u64) {

@@ -233,7 +233,7 @@ fn exec_puts_the_driver_in_front() {
     let library = driver("front");
     let folder = library.with_file_name("kiln-sim-driver");
     let say = "echo $KILN_SIM_GPU $KILN_SIM_SEED $KILN_SIM_CHECKS $KILN_SIM_ON_FINDING \
-               $KILN_SIM_LOG; echo $LD_LIBRARY_PATH; exit 7";
+               $KILN_SIM_LOG $CUDA_FORCE_PTX_JIT; echo $LD_LIBRARY_PATH; exit 7";
     let path = library.to_str().unwrap();
     let options = ["--gpu", "h100", "--seed", "3", "--checks", "shared,barriers", "--strict"];
     let run = ["--", "sh", "-c", say];
@@ -241,11 +241,25 @@ fn exec_puts_the_driver_in_front() {
         let output = command(&[&["exec", "--driver", path][..], &options, &run].concat());
         assert_eq!(output.status.code(), Some(7));
         let mut lines = stdout(&output).lines();
-        assert_eq!(lines.next(), Some("h100 3 shared,barriers fail nothing"));
+        assert_eq!(lines.next(), Some("h100 3 shared,barriers fail nothing 1"));
         assert!(lines.next().unwrap().starts_with(folder.to_str().unwrap()));
         for name in ["libcuda.so.1", "libcuda.so"] {
             assert_eq!(folder.join(name).canonicalize().unwrap(), library);
         }
+        assert!(!folder.join("libcudart.so.12").exists());
+    }
+    // What lies beside the driver has the names of what it stands in for.
+    for file in ["libkiln_sim_runtime.so", "libmcdnn.so"] {
+        std::fs::write(library.with_file_name(file), "").unwrap();
+    }
+    command(&["exec", "--driver", path, "--", "true"]);
+    for (name, file) in [
+        ("libcudart.so.12", "libkiln_sim_runtime.so"),
+        ("libcudart.so.13", "libkiln_sim_runtime.so"),
+        ("libmcdnn.so.8", "libmcdnn.so"),
+    ] {
+        let target = folder.join(name).canonicalize().unwrap();
+        assert_eq!(target, library.with_file_name(file));
     }
     std::fs::remove_dir_all(library.parent().unwrap()).unwrap();
 }
@@ -265,6 +279,11 @@ fn exec_says_what_it_lacks() {
     assert!(text.contains("cargo build -p kiln-sim-driver"), "{text}");
     let text = said(&["--driver", path, "--", "/nowhere/program"]);
     assert!(text.contains("failed to run `/nowhere/program`: "), "{text}");
+    let linked = library.with_file_name("linked");
+    std::fs::write(&linked, b"\x7fELF ... //cudart.shm.%x.%x ...").unwrap();
+    let text = said(&["--driver", path, "--", linked.to_str().unwrap()]);
+    assert!(text.contains("NVIDIA's runtime library is linked into it"), "{text}");
+    assert!(text.contains("nvcc -cudart shared"), "{text}");
     let text = said(&["--checks", "shared,everything", "--", "true"]);
     assert!(text.contains("unknown check `everything`"), "{text}");
     assert!(said(&["--driver", path]).contains("<PROGRAM>"), "{text}");

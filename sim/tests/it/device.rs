@@ -157,3 +157,44 @@ fn variables_of_a_module_are_found_by_name() {
     let kernel = module.kernel("double").unwrap();
     assert_eq!((kernel.target(), kernel.const_bytes(), kernel.local_bytes()), ("sm_80", 4, 0));
 }
+
+#[test]
+fn managed_variables_are_the_hosts_too() {
+    let declared = |attribute: &str| {
+        format!(
+            ".version 8.0 .target sm_90 .address_size 64
+             .visible .global {attribute} .align 4 .u32 counts[3] = {{ 7, 8 }};
+             .visible .global .align 4 .u32 own;
+             .visible .entry count() {{
+                 .reg .b32 %r<3>; .reg .b64 %rd<3>;
+                 mov.u64 %rd1, counts;
+                 ld.global.u32 %r1, [%rd1+4];
+                 add.u32 %r2, %r1, 1;
+                 st.global.u32 [%rd1+8], %r2;
+                 ret;
+             }}"
+        )
+    };
+    let module = Module::load(&declared(".attribute(.managed)")).unwrap();
+    assert!(module.is_managed("counts") && !module.is_managed("own"));
+    let device = device();
+    let (address, bytes) = device.variable(&module, "counts").unwrap().unwrap();
+    assert_eq!(bytes, 12);
+    let counts = std::ptr::with_exposed_provenance_mut::<u32>(address as usize);
+    // SAFETY: a managed variable of three words, which no kernel uses now.
+    let words = || unsafe { [0, 1, 2].map(|index| counts.add(index).read()) };
+    assert_eq!(words(), [7, 8, 0]);
+    // SAFETY: as above.
+    unsafe { counts.add(1).write(41) };
+    let launch = Launch { checks: Checks::ALL, ..Launch::default() };
+    let report = device.launch(&module.kernel("count").unwrap(), &launch, &[]).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    assert_eq!(words(), [7, 41, 42]);
+    for (attribute, at) in [
+        (".attribute(.unified)", "`.managed`, of a variable in global memory"),
+        (".attribute .managed", "`(`"),
+    ] {
+        let error = Module::load(&declared(attribute)).unwrap_err().to_string();
+        assert!(error.contains(at), "{error}");
+    }
+}

@@ -14,6 +14,7 @@ mod difference;
 mod doctor;
 mod dump;
 mod engines;
+mod exec;
 mod networks;
 mod options;
 mod pack;
@@ -120,6 +121,9 @@ enum Command {
     Cache(cache::CacheArgs),
     /// Diagnose the installation and suggest fixes
     Doctor(doctor::DoctorArgs),
+    /// Run a program of others on the simulated device, in the place of a GPU
+    #[command(after_help = exec::help())]
+    Exec(kiln_sim::exec::Exec),
     /// Print shell completions
     #[command(after_help = COMPLETIONS)]
     Completions {
@@ -249,6 +253,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Pack(args) => pack::pack(&args),
         Command::Cache(args) => cache::cache(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Exec(args) => exec::exec(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "kiln", &mut script);

@@ -8,6 +8,7 @@ mod code;
 mod contexts;
 mod driver;
 mod entries;
+mod fat_binaries;
 mod launches;
 mod linking;
 mod memory;

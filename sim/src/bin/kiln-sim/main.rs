@@ -1,13 +1,12 @@
 //! Runs a kernel of a PTX file on the simulated device as specified by a job file, and prints
 //! results, sanitizer findings and costs.
 
-mod exec;
 mod job;
 mod tensor;
 
 use clap::{Parser, Subcommand};
-use exec::Exec;
 use job::{Job, Placed, Result, read_text};
+use kiln_sim::exec::{self, Exec};
 use kiln_sim::{
     Accuracy, Checks, Counters, Device, DeviceConfig, Estimate, Finding, Launch, Machine, Module,
     Resources, Site,
@@ -51,6 +50,15 @@ tensor); { "addresses": [0, 1] } is a buffer of addresses.
 Exit status: 0 if all is well, 1 if the kernel failed or the checks found anything, 2 if the job
 could not be run."#;
 
+const EXEC_EXAMPLES: &str = "\
+Examples:
+
+  kiln-sim exec -- python script.py
+  kiln-sim exec --gpu a100 --checks shared,global --seed 3 -- python -m pytest tests
+  kiln-sim exec --strict --warp-instructions-max 1000000 -- ./program
+
+";
+
 /// Runs a CUDA kernel without a GPU, and checks it.
 #[derive(Debug, Parser)]
 #[command(name = "kiln-sim", version, after_long_help = EXAMPLE)]
@@ -65,6 +73,8 @@ struct Arguments {
 /// What else the command does.
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Runs a program on the simulated GPU.
+    #[command(after_long_help = format!("{EXEC_EXAMPLES}{}", exec::ABOUT))]
     Exec(Exec),
 }
 

@@ -1,36 +1,44 @@
-//! `kiln-sim exec`: runs a program with the simulator's `libcuda.so` in front of the real one.
+//! Running a program with the simulator's `libcuda.so.1` and `libcudart.so` in front of the real
+//! ones: the subcommand `exec` of `kiln-sim` and of `kiln`.
 
-use crate::job::Result;
-use clap::Args;
-use kiln_sim::{Accuracy, Checks};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-pub const EXAMPLES: &str = r#"Examples:
+use clap::Args;
 
-  kiln-sim exec -- python script.py
-  kiln-sim exec --gpu a100 --checks shared,global --seed 3 -- python -m pytest tests
-  kiln-sim exec --strict --warp-instructions-max 1000000 -- ./program
+use crate::{Accuracy, Checks};
 
-The program finds `libcuda.so.1` as it does on a machine with a GPU, and needs no change: what it
-loads with numba, cupy's RawKernel, cuda-python or the driver API itself runs on the simulated
-device, if it is PTX. Machine code does not run: let NVRTC compile for `compute_XY`, and the driver
-link. What the checks find is told on standard error; the exit status is the program's.
+/// Result with a message.
+type Result<T> = std::result::Result<T, String>;
+
+/// What the subcommand does, for its help.
+pub const ABOUT: &str = "\
+The program finds `libcuda.so.1`, `libcudart.so.12` and `libcudart.so.13` as it does on a machine
+with a GPU, and needs no change: what it loads with numba, cuda-python or the driver API, and what
+nvcc has compiled into it, runs on the simulated device, if it is PTX. Machine code does not run:
+let NVRTC and nvcc compile for `compute_XY`, and the driver link; a program must be linked with the
+shared runtime library (`nvcc -cudart shared`). What the checks find is told on standard error; the
+exit status is the program's, or 2 if it could not be run.
 
 GPUs: sim (the default: 4 SMs, sm_90), t4, a100, rtx4090, l40s, h100, h200, b200, rtx5090, or an
-architecture: sm_75, sm_80, sm_89, sm_90, sm_100, sm_120.
-
-Exit status: the program's, or 2 if it could not be run."#;
+architecture: sm_75, sm_80, sm_89, sm_90, sm_100, sm_120.";
 
 /// File name of the driver as cargo builds it.
-const LIBRARY: &str = "libkiln_sim_driver.so";
-/// Names by which programs ask for the driver.
-const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+const DRIVER: &str = "libkiln_sim_driver.so";
+
+/// Libraries beside the driver, with the names by which programs ask for them.
+const LIBRARIES: [(&str, &[&str]); 3] = [
+    (DRIVER, &["libcuda.so.1", "libcuda.so"]),
+    ("libkiln_sim_runtime.so", &["libcudart.so.12", "libcudart.so.13"]),
+    ("libmcdnn.so", &["libmcdnn.so.8"]),
+];
+
+/// What a program contains that NVIDIA's runtime library is linked into.
+const STATIC_RUNTIME: &[u8] = b"/cudart.shm.";
 
 /// Runs a program on the simulated GPU.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
 pub struct Exec {
     /// GPU that the device passes for, by name or architecture.
     #[arg(long, default_value = "sim")]
@@ -90,8 +98,14 @@ fn replace(_command: &mut Command) -> std::io::Error {
 }
 
 fn prepare(exec: &Exec) -> Result<Command> {
-    let folder = folder(&library(exec.driver.as_deref())?)?;
+    let folder = folder(&driver(exec.driver.as_deref())?)?;
     let (program, arguments) = exec.program.split_first().ok_or("no program to run")?;
+    if has_static_runtime(program) {
+        return Err(format!(
+            "failed to run `{program}`: NVIDIA's runtime library is linked into it, which runs on \
+             NVIDIA's driver only; link it with `nvcc -cudart shared`"
+        ));
+    }
     let mut paths = vec![folder];
     paths.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let paths = std::env::join_paths(paths).map_err(|e| format!("failed to set a path: {e}"))?;
@@ -100,7 +114,7 @@ fn prepare(exec: &Exec) -> Result<Command> {
     command.env("KILN_SIM_GPU", &exec.gpu).env("KILN_SIM_CHECKS", &exec.checks);
     command.env("KILN_SIM_SEED", exec.seed.to_string()).env("KILN_SIM_ACCURACY", &exec.accuracy);
     command.env("KILN_SIM_ON_FINDING", if exec.strict { "fail" } else { "report" });
-    command.env("KILN_SIM_LOG", &exec.log);
+    command.env("KILN_SIM_LOG", &exec.log).env("CUDA_FORCE_PTX_JIT", "1");
     match exec.warp_instructions_max {
         Some(most) => command.env("KILN_SIM_WARP_INSTRUCTIONS_MAX", most.to_string()),
         None => command.env_remove("KILN_SIM_WARP_INSTRUCTIONS_MAX"),
@@ -109,9 +123,9 @@ fn prepare(exec: &Exec) -> Result<Command> {
 }
 
 /// The driver's file: the given one, or one beside this command.
-fn library(given: Option<&Path>) -> Result<PathBuf> {
+fn driver(given: Option<&Path>) -> Result<PathBuf> {
     let own = std::env::current_exe().map_err(|e| format!("failed to find this command: {e}"))?;
-    let beside = own.with_file_name(LIBRARY);
+    let beside = own.with_file_name(DRIVER);
     let path = given.unwrap_or(&beside);
     std::fs::canonicalize(path).map_err(|error| {
         let shown = path.display();
@@ -121,23 +135,57 @@ fn library(given: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
-/// A folder beside the driver where it has the names that programs ask for.
-fn folder(library: &Path) -> Result<PathBuf> {
-    let folder = library.with_file_name("kiln-sim-driver");
-    for name in NAMES {
-        let link = folder.join(name);
-        if std::fs::read_link(&link).is_ok_and(|target| target == library) {
-            continue;
+/// The file that a program's name stands for, as a shell finds it.
+fn found(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(program.into());
+    }
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Whether the runtime library is in a program itself; not in what that loads, which nothing says
+/// before it is loaded.
+fn has_static_runtime(program: &str) -> bool {
+    let file = found(program).and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    let mut rest = &file[..];
+    while let Some(at) = rest.iter().position(|byte| *byte == STATIC_RUNTIME[0]) {
+        rest = &rest[at..];
+        if rest.starts_with(STATIC_RUNTIME) {
+            return true;
         }
-        let made = std::fs::create_dir_all(&folder).and_then(|()| {
-            // A link that two commands make at once is one of the two, which are the same.
-            let own = folder.join(format!("{name}.{}", std::process::id()));
-            symlink(library, &own)?;
-            std::fs::rename(&own, &link)
-        });
-        made.map_err(|e| format!("failed to link `{}`: {e}", link.display()))?;
+        rest = &rest[1..];
+    }
+    false
+}
+
+/// A folder beside the driver where it, and what lies beside it, has the names that programs ask
+/// for.
+fn folder(driver: &Path) -> Result<PathBuf> {
+    let folder = driver.with_file_name("kiln-sim-driver");
+    for (file, names) in LIBRARIES {
+        let library = if file == DRIVER { driver.to_owned() } else { driver.with_file_name(file) };
+        for name in names.iter().filter(|_| library.exists()) {
+            link(&library, &folder.join(name))
+                .map_err(|e| format!("failed to link `{}`: {e}", folder.join(name).display()))?;
+        }
     }
     Ok(folder)
+}
+
+/// Makes a link to a library, unless there is one.
+fn link(library: &Path, link: &Path) -> std::io::Result<()> {
+    if std::fs::read_link(link).is_ok_and(|target| target == library) {
+        return Ok(());
+    }
+    if let Some(folder) = link.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // A link that two commands make at once is one of the two, which are the same.
+    let mut own = link.as_os_str().to_owned();
+    own.push(format!(".{}", std::process::id()));
+    symlink(library, Path::new(&own))?;
+    std::fs::rename(&own, link)
 }
 
 #[cfg(unix)]

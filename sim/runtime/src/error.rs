@@ -1,0 +1,228 @@
+//! Names and descriptions of codes.
+
+use std::ffi::{CStr, c_char, c_uint};
+use std::ptr::null;
+
+use crate::code::Code;
+use crate::driver::cuGetErrorString;
+
+/// Every code with its name in the runtime.
+#[rustfmt::skip]
+const NAMES: &[(c_uint, &CStr)] = &[
+    (0, c"cudaSuccess"),
+    (1, c"cudaErrorInvalidValue"),
+    (2, c"cudaErrorMemoryAllocation"),
+    (3, c"cudaErrorInitializationError"),
+    (4, c"cudaErrorCudartUnloading"),
+    (5, c"cudaErrorProfilerDisabled"),
+    (6, c"cudaErrorProfilerNotInitialized"),
+    (7, c"cudaErrorProfilerAlreadyStarted"),
+    (8, c"cudaErrorProfilerAlreadyStopped"),
+    (9, c"cudaErrorInvalidConfiguration"),
+    (12, c"cudaErrorInvalidPitchValue"),
+    (13, c"cudaErrorInvalidSymbol"),
+    (16, c"cudaErrorInvalidHostPointer"),
+    (17, c"cudaErrorInvalidDevicePointer"),
+    (18, c"cudaErrorInvalidTexture"),
+    (19, c"cudaErrorInvalidTextureBinding"),
+    (20, c"cudaErrorInvalidChannelDescriptor"),
+    (21, c"cudaErrorInvalidMemcpyDirection"),
+    (22, c"cudaErrorAddressOfConstant"),
+    (23, c"cudaErrorTextureFetchFailed"),
+    (24, c"cudaErrorTextureNotBound"),
+    (25, c"cudaErrorSynchronizationError"),
+    (26, c"cudaErrorInvalidFilterSetting"),
+    (27, c"cudaErrorInvalidNormSetting"),
+    (28, c"cudaErrorMixedDeviceExecution"),
+    (31, c"cudaErrorNotYetImplemented"),
+    (32, c"cudaErrorMemoryValueTooLarge"),
+    (34, c"cudaErrorStubLibrary"),
+    (35, c"cudaErrorInsufficientDriver"),
+    (36, c"cudaErrorCallRequiresNewerDriver"),
+    (37, c"cudaErrorInvalidSurface"),
+    (43, c"cudaErrorDuplicateVariableName"),
+    (44, c"cudaErrorDuplicateTextureName"),
+    (45, c"cudaErrorDuplicateSurfaceName"),
+    (46, c"cudaErrorDevicesUnavailable"),
+    (49, c"cudaErrorIncompatibleDriverContext"),
+    (52, c"cudaErrorMissingConfiguration"),
+    (53, c"cudaErrorPriorLaunchFailure"),
+    (65, c"cudaErrorLaunchMaxDepthExceeded"),
+    (66, c"cudaErrorLaunchFileScopedTex"),
+    (67, c"cudaErrorLaunchFileScopedSurf"),
+    (68, c"cudaErrorSyncDepthExceeded"),
+    (69, c"cudaErrorLaunchPendingCountExceeded"),
+    (98, c"cudaErrorInvalidDeviceFunction"),
+    (100, c"cudaErrorNoDevice"),
+    (101, c"cudaErrorInvalidDevice"),
+    (102, c"cudaErrorDeviceNotLicensed"),
+    (103, c"cudaErrorSoftwareValidityNotEstablished"),
+    (127, c"cudaErrorStartupFailure"),
+    (200, c"cudaErrorInvalidKernelImage"),
+    (201, c"cudaErrorDeviceUninitialized"),
+    (205, c"cudaErrorMapBufferObjectFailed"),
+    (206, c"cudaErrorUnmapBufferObjectFailed"),
+    (207, c"cudaErrorArrayIsMapped"),
+    (208, c"cudaErrorAlreadyMapped"),
+    (209, c"cudaErrorNoKernelImageForDevice"),
+    (210, c"cudaErrorAlreadyAcquired"),
+    (211, c"cudaErrorNotMapped"),
+    (212, c"cudaErrorNotMappedAsArray"),
+    (213, c"cudaErrorNotMappedAsPointer"),
+    (214, c"cudaErrorECCUncorrectable"),
+    (215, c"cudaErrorUnsupportedLimit"),
+    (216, c"cudaErrorDeviceAlreadyInUse"),
+    (217, c"cudaErrorPeerAccessUnsupported"),
+    (218, c"cudaErrorInvalidPtx"),
+    (219, c"cudaErrorInvalidGraphicsContext"),
+    (220, c"cudaErrorNvlinkUncorrectable"),
+    (221, c"cudaErrorJitCompilerNotFound"),
+    (222, c"cudaErrorUnsupportedPtxVersion"),
+    (223, c"cudaErrorJitCompilationDisabled"),
+    (224, c"cudaErrorUnsupportedExecAffinity"),
+    (225, c"cudaErrorUnsupportedDevSideSync"),
+    (226, c"cudaErrorContained"),
+    (300, c"cudaErrorInvalidSource"),
+    (301, c"cudaErrorFileNotFound"),
+    (302, c"cudaErrorSharedObjectSymbolNotFound"),
+    (303, c"cudaErrorSharedObjectInitFailed"),
+    (304, c"cudaErrorOperatingSystem"),
+    (400, c"cudaErrorInvalidResourceHandle"),
+    (401, c"cudaErrorIllegalState"),
+    (402, c"cudaErrorLossyQuery"),
+    (500, c"cudaErrorSymbolNotFound"),
+    (600, c"cudaErrorNotReady"),
+    (700, c"cudaErrorIllegalAddress"),
+    (701, c"cudaErrorLaunchOutOfResources"),
+    (702, c"cudaErrorLaunchTimeout"),
+    (703, c"cudaErrorLaunchIncompatibleTexturing"),
+    (704, c"cudaErrorPeerAccessAlreadyEnabled"),
+    (705, c"cudaErrorPeerAccessNotEnabled"),
+    (708, c"cudaErrorSetOnActiveProcess"),
+    (709, c"cudaErrorContextIsDestroyed"),
+    (710, c"cudaErrorAssert"),
+    (711, c"cudaErrorTooManyPeers"),
+    (712, c"cudaErrorHostMemoryAlreadyRegistered"),
+    (713, c"cudaErrorHostMemoryNotRegistered"),
+    (714, c"cudaErrorHardwareStackError"),
+    (715, c"cudaErrorIllegalInstruction"),
+    (716, c"cudaErrorMisalignedAddress"),
+    (717, c"cudaErrorInvalidAddressSpace"),
+    (718, c"cudaErrorInvalidPc"),
+    (719, c"cudaErrorLaunchFailure"),
+    (720, c"cudaErrorCooperativeLaunchTooLarge"),
+    (721, c"cudaErrorTensorMemoryLeak"),
+    (800, c"cudaErrorNotPermitted"),
+    (801, c"cudaErrorNotSupported"),
+    (802, c"cudaErrorSystemNotReady"),
+    (803, c"cudaErrorSystemDriverMismatch"),
+    (804, c"cudaErrorCompatNotSupportedOnDevice"),
+    (805, c"cudaErrorMpsConnectionFailed"),
+    (806, c"cudaErrorMpsRpcFailure"),
+    (807, c"cudaErrorMpsServerNotReady"),
+    (808, c"cudaErrorMpsMaxClientsReached"),
+    (809, c"cudaErrorMpsMaxConnectionsReached"),
+    (810, c"cudaErrorMpsClientTerminated"),
+    (811, c"cudaErrorCdpNotSupported"),
+    (812, c"cudaErrorCdpVersionMismatch"),
+    (900, c"cudaErrorStreamCaptureUnsupported"),
+    (901, c"cudaErrorStreamCaptureInvalidated"),
+    (902, c"cudaErrorStreamCaptureMerge"),
+    (903, c"cudaErrorStreamCaptureUnmatched"),
+    (904, c"cudaErrorStreamCaptureUnjoined"),
+    (905, c"cudaErrorStreamCaptureIsolation"),
+    (906, c"cudaErrorStreamCaptureImplicit"),
+    (907, c"cudaErrorCapturedEvent"),
+    (908, c"cudaErrorStreamCaptureWrongThread"),
+    (909, c"cudaErrorTimeout"),
+    (910, c"cudaErrorGraphExecUpdateFailure"),
+    (911, c"cudaErrorExternalDevice"),
+    (912, c"cudaErrorInvalidClusterSize"),
+    (913, c"cudaErrorFunctionNotLoaded"),
+    (914, c"cudaErrorInvalidResourceType"),
+    (915, c"cudaErrorInvalidResourceConfiguration"),
+    (999, c"cudaErrorUnknown"),
+    (10000, c"cudaErrorApiFailureBase"),
+];
+
+/// What codes mean for which the driver has no words, or other ones.
+#[rustfmt::skip]
+const OWN: &[(c_uint, &CStr)] = &[
+    (6, c"profiler not initialized: call cudaProfilerInitialize()"),
+    (9, c"invalid configuration argument"),
+    (12, c"invalid pitch argument"),
+    (13, c"invalid device symbol"),
+    (16, c"invalid host pointer"),
+    (17, c"invalid device pointer"),
+    (18, c"invalid texture reference"),
+    (19, c"texture is not bound to a pointer"),
+    (20, c"invalid channel descriptor"),
+    (21, c"invalid copy direction for memcpy"),
+    (22, c"invalid address of constant"),
+    (23, c"fetch from texture failed"),
+    (24, c"cannot fetch from a texture that is not bound"),
+    (25, c"incorrect use of __syncthreads()"),
+    (26, c"linear filtering not supported for non-float type"),
+    (27, c"read as normalized float not supported for data type"),
+    (28, c"device emulation mode and device execution mode cannot be mixed"),
+    (31, c"feature not yet implemented"),
+    (32, c"memory size or pointer value too large to fit in 32 bit"),
+    (35, c"CUDA driver version is insufficient for CUDA runtime version"),
+    (36, c"API call is not supported in the installed CUDA driver"),
+    (37, c"invalid surface reference"),
+    (43, c"duplicate global variable looked up by string name"),
+    (44, c"duplicate texture looked up by string name"),
+    (45, c"duplicate surface looked up by string name"),
+    (49, c"incompatible driver context"),
+    (52, c"__global__ function call is not configured"),
+    (53, c"unspecified launch failure in prior launch"),
+    (65, c"launch would exceed maximum depth of nested launches"),
+    (66, c"launch failed because kernel uses unsupported, file-scoped textures (texture \
+        objects are supported)"),
+    (67, c"launch failed because kernel uses unsupported, file-scoped surfaces (surface \
+        objects are supported)"),
+    (68, c"cudaDeviceSynchronize failed because caller's grid depth exceeds \
+        cudaLimitDevRuntimeSyncDepth"),
+    (69, c"launch failed because launch would exceed cudaLimitDevRuntimePendingLaunchCount"),
+    (98, c"invalid device function"),
+    (103, c"integrity checks failed"),
+    (127, c"startup failure in cuda runtime"),
+    (226, c"Invalid access of peer GPU memory over nvlink or a hardware error"),
+    (805, c"MPS client failed to connect to the MPS control daemon or the MPS server"),
+    (806, c"the remote procedural call between the MPS server and the MPS client failed"),
+    (807, c"MPS server is not ready to accept new MPS client requests"),
+    (808, c"the hardware resources required to create MPS client have been exhausted"),
+    (809, c"the hardware resources required to support device connections have been exhausted"),
+    (810, c"the MPS client has been terminated by the server"),
+    (811, c"is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does \
+        not support it"),
+    (812, c"unsupported interaction between different versions of CUDA Dynamic Parallelism"),
+    (911, c"an async error has occured in external entity outside of CUDA"),
+    (913, c"the function handle is not loaded when calling an API that requires a loaded function"),
+    (10000, c"api failure base"),
+];
+
+const UNKNOWN: &CStr = c"unrecognized error code";
+
+fn find(of: &[(c_uint, &'static CStr)], code: Code) -> Option<&'static CStr> {
+    of.iter().find(|(known, _)| *known == code.0).map(|(_, text)| *text)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorName(code: Code) -> *const c_char {
+    find(NAMES, code).unwrap_or(UNKNOWN).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorString(code: Code) -> *const c_char {
+    let Some(name) = find(NAMES, code) else { return UNKNOWN.as_ptr() };
+    if let Some(own) = find(OWN, code) {
+        return own.as_ptr();
+    }
+    let mut text = null();
+    match cuGetErrorString(code.0, &mut text) {
+        Ok(()) => text,
+        // Without a driver there are no words but the name.
+        Err(_) => name.as_ptr(),
+    }
+}
