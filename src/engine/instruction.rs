@@ -100,6 +100,8 @@ pub(super) struct WgmmaInstruction {
 /// A [`WgmmaInstruction`] as `device/ptx/wgmma.cuh` reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct WgmmaParameters {
+    /// The function's name.
+    name: &'static str,
     n: i64,
     shape: String,
     a: &'static str,
@@ -128,6 +130,13 @@ struct Step {
     /// Instructions that compute its descriptors.
     moves: Vec<String>,
     operands: String,
+}
+
+impl WgmmaParameters {
+    /// The same under a name of its own, where another has the same accumulators and operands.
+    pub(super) fn named(self, name: &'static str) -> WgmmaParameters {
+        WgmmaParameters { name, ..self }
+    }
 }
 
 impl WgmmaInstruction {
@@ -175,6 +184,7 @@ impl WgmmaInstruction {
             Step { moves: moves.chain(all).collect(), operands: operands.join(", ") }
         };
         WgmmaParameters {
+            name: "wgmma",
             n,
             shape: format!("m{WGMMA_M}n{n}k{}", K_BYTES / bytes),
             a: operands[0],

@@ -74,6 +74,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &attention::WgmmaEngine,
         &attention::MmaEngine,
         &attention::SimtEngine,
+        &attention::BackwardWgmmaEngine,
         &attention::BackwardMmaEngine,
         &attention::BackwardSimtEngine,
         &rnn::CTA,

@@ -405,6 +405,10 @@ fn golden_attention_gradients() {
         "sm80_attention_backward_bf16_mma_unordered.cu",
         &kernels("attention_backward_mma", &plain, &[("dq", 2)])[1],
     );
+    assert_golden(
+        "sm90_attention_backward_bf16_wgmma.cu",
+        &kernels("attention_backward_wgmma", &plain, &[])[1],
+    );
     let slopes = Attention { slopes: true, ..causal.clone() };
     let slopes = AttentionBackward { dslopes: true, ..AttentionBackward::new(slopes) };
     let slopes = backward_cases::graph(&slopes, shape, storage, [true; 4]);

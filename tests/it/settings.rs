@@ -75,6 +75,7 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
             (knobs(&["dq", "step_k", "step_q"]), false)
         }
         "attention_backward_mma" => (knobs(&["cta_k", "dq", "step_q"]), false),
+        "attention_backward_wgmma" => (knobs(&["dq"]), false),
         "reduction_columns" => (knobs(&["threads_y", "split"]), false),
         // Splits of K are whole steps.
         _ if config.knob("split_k").unwrap() == 1 => (Vec::new(), false),

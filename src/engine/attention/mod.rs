@@ -17,10 +17,11 @@ mod schedule;
 mod score;
 mod simt;
 mod tile_order;
+mod tma_operand;
 mod wgmma;
 mod work;
 
-pub(super) use backward::{BackwardMmaEngine, BackwardSimtEngine};
+pub(super) use backward::{BackwardMmaEngine, BackwardSimtEngine, BackwardWgmmaEngine};
 pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;

@@ -13,21 +13,20 @@ use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_d
 use crate::engine::attention::parameters::{
     AttentionParameters, ProblemParameters, attention_parameters, problem_parameters,
 };
-use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{MMA_M, Matrices, SoftmaxParameters};
 use crate::engine::attention::tile_order::tile_order;
+use crate::engine::attention::tma_operand::TmaOperand;
 use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, instructions_score, work};
 use crate::engine::instruction::{
     WARPGROUP, WGMMA_M, WgmmaInstruction, WgmmaParameters, cycles, expect_wgmma,
 };
-use crate::engine::tma::TmaTensor;
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{
     BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork,
 };
 use crate::error::{Error, Result};
 use crate::graph::{AttentionShape, CanonicalGraph};
-use crate::kernel::{Argument, Grid, Lowering, TensorMap};
+use crate::kernel::{Argument, Grid, Lowering};
 use crate::target::Target;
 
 const NAME: &str = "attention_wgmma";
@@ -86,16 +85,6 @@ struct Wgmma<'a> {
     v: TmaOperand,
 }
 
-/// An operand as a TMA tensor.
-#[derive(Debug)]
-struct TmaOperand {
-    tensor: TmaTensor,
-    /// Whether it has a dimension for heads, and for sequences or pages.
-    has: [bool; 2],
-    /// Bytes per row of 8-bit elements, which are converted after the copy; otherwise 0.
-    fp8_bytes: i64,
-}
-
 /// Everything derived from legal settings.
 struct Schedule {
     settings: Settings,
@@ -129,39 +118,6 @@ impl Engine for WgmmaEngine {
         let [q, k, v] = ["q", "k", "v"].map(|slot| TmaOperand::of(&matrices.problem, slot));
         let wgmma = Wgmma { q: q?, k: k?, v: v?, matrices };
         Ok(Box::new(Tuned::of(wgmma, [LEAST])?))
-    }
-}
-
-impl TmaOperand {
-    /// # Errors
-    /// `NotSupported` with the rule that refused.
-    fn of(problem: &Problem<'_>, slot: &str) -> Result<TmaOperand> {
-        let at = problem.at(slot).expect("attention has queries, keys and values");
-        let tensor = &problem.graph.tensors[at];
-        if tensor.elements() == Some(0) {
-            return Err(Error::not_supported("a TMA copy takes at least one element"));
-        }
-        let dimension = |axis: usize| (tensor.dims[axis], tensor.strides[axis]);
-        let has = [1, 0].map(|axis| tensor.dims[axis] > 1 && tensor.strides[axis] != 0);
-        let batches = [1, 0].map(dimension).into_iter().zip(has);
-        let batches: Vec<_> = batches.filter(|(_, has)| *has).map(|(of, _)| of).collect();
-        let fp8_bytes =
-            if tensor.dtype.is_f8() { ceil_div(tensor.dims[3], MMA_M) * MMA_M } else { 0 };
-        let tensor = TmaTensor::of(at, tensor, [dimension(3), dimension(2)], &batches)?;
-        Ok(TmaOperand { tensor, has, fp8_bytes })
-    }
-
-    fn map(&self, lines: i64) -> TensorMap {
-        match self.fp8_bytes {
-            0 => self.tensor.map(lines),
-            bytes => self.tensor.plain_map([bytes, lines]),
-        }
-    }
-
-    /// Coordinates after that of the row, as C++ arguments.
-    fn arguments(&self, head: &str, batch: &str) -> String {
-        let all = [head, batch].into_iter().zip(self.has);
-        all.filter(|(_, has)| *has).map(|(name, _)| format!(", {name}")).collect()
     }
 }
 

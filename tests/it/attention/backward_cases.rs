@@ -7,7 +7,8 @@ use crate::attention::cases::{self, Broadcast, Case, Storage};
 use crate::harness::{self, Values};
 
 /// The engines of the family.
-pub const ENGINES: [&str; 2] = ["attention_backward_mma", "attention_backward_simt"];
+pub const ENGINES: [&str; 3] =
+    ["attention_backward_wgmma", "attention_backward_mma", "attention_backward_simt"];
 
 /// The graph of a case; tensors are named as their slots. Gradients lie as what they are of.
 pub fn graph(

@@ -217,7 +217,7 @@ fn broadcast_operands_have_blocks_for_all_sms() {
         let op = Attention { slopes, bias: !slopes, ..Attention::new(MatmulMath::F32) };
         let op =
             AttentionBackward { dslopes: slopes, dbias: !slopes, ..AttentionBackward::new(op) };
-        for (engine, dtype) in ENGINES.into_iter().zip([DType::F16, DType::F64]) {
+        for (engine, dtype) in ENGINES.into_iter().zip([DType::F16, DType::F16, DType::F64]) {
             let mut op = op.clone();
             if dtype == DType::F64 {
                 op.forward.math = MatmulMath::F64;

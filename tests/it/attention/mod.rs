@@ -3,6 +3,7 @@
 mod backward;
 pub mod backward_cases;
 mod backward_counts;
+mod backward_wgmma;
 pub mod cases;
 mod counters;
 pub mod data;

@@ -464,6 +464,12 @@ fn attentions() -> Vec<Form> {
             gradients(Bf16, [50, 70]),
             &[("cta_k", 32), ("cta_q", 0), ("dq", 2), ("step_k", 0), ("step_q", 16)],
         ),
+        form(
+            "attention_backward_wgmma",
+            "attention_backward_wgmma",
+            gradients(Bf16, [300, 200]),
+            &[("dq", 1)],
+        ),
     ]
 }
 

@@ -1,15 +1,12 @@
 //! What the kernels of all engines share: a tile of scores on FP32 cores, and the kernel of delta.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use crate::engine::KernelWork;
 use crate::engine::access::ceil_div;
-use crate::engine::attention::backward::parameters::with_workspace;
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::backward::workspace::Workspace;
-use crate::engine::attention::parameters::{ProblemParameters, listing, literal, numbers};
+use crate::engine::attention::parameters::{literal, numbers};
 use crate::engine::attention::work::instructions_score;
 use crate::engine::header::KernelNames;
 use crate::engine::signature::arguments;
@@ -143,69 +140,6 @@ pub(super) fn names(
 ) -> KernelNames {
     let dtype = problem.forward.tensor("dq").dtype;
     KernelNames { stem: format!("{sm}_attention_backward_{dtype}_{name}"), template, entry }
-}
-
-#[derive(Serialize)]
-struct DeltaParameters {
-    #[serde(flatten)]
-    problem: ProblemParameters,
-    listing: Vec<String>,
-    dlse: bool,
-    accum: Option<DqAccum>,
-}
-
-/// dQ in workspace, which blocks of keys add to (`attention/dq_accum.cuh`).
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct DqAccum {
-    /// Queries of a tile.
-    pub(super) step_q: i64,
-    /// Whether blocks add in order, and count who has.
-    pub(super) ordered: bool,
-    /// Whether an addition is of four elements.
-    pub(super) vectors: bool,
-}
-
-impl DqAccum {
-    /// Its workspace besides delta.
-    pub(super) fn workspace(self) -> &'static [Workspace] {
-        match self.ordered {
-            true => &[Workspace::DqAccum, Workspace::Semaphores],
-            false => &[Workspace::DqAccum],
-        }
-    }
-
-    /// What the kernel of delta sets to 0: numbers that are added to before one is stored.
-    fn cleared(self) -> Workspace {
-        if self.ordered { Workspace::Semaphores } else { Workspace::DqAccum }
-    }
-}
-
-/// The kernel that computes delta, a warp per query, and clears dQ in workspace.
-pub(super) fn delta(
-    problem: &BackwardProblem<'_>,
-    target: &Target,
-    accum: Option<DqAccum>,
-) -> KernelPlan {
-    let of_sequence = ["query_lengths", "key_lengths", "query_offsets", "key_offsets"];
-    let reads = |slot: &str| matches!(slot, "o" | "do" | "dlse") || of_sequence.contains(&slot);
-    let passed: Vec<_> = problem.forward.passed().filter(|(slot, _)| reads(slot)).collect();
-    let dlse = if problem.op.dlse { " - dlse[b, h, i]" } else { "" };
-    let workspace: Vec<Workspace> =
-        DELTA.iter().copied().chain(accum.map(DqAccum::cleared)).collect();
-    let parameters = DeltaParameters {
-        problem: with_workspace(problem, &passed, BTreeSet::new(), &workspace),
-        listing: listing(
-            &problem.forward,
-            vec![format!("delta[b, h, i] = do[b, h, i] . o[b, h, i]{dlse}")],
-        ),
-        dlse: problem.op.dlse,
-        accum,
-    };
-    let template = "attention/sm75_attention_delta.cu";
-    let names = names(problem, "sm75", "delta", template, "attention_delta");
-    let blocks = ceil_div(problem.rows(), THREADS / 32);
-    let launch = Launch { blocks, threads: THREADS, shared_bytes: 0 };
-    kernel(problem, target, names, &parameters, &passed, &workspace, launch)
 }
 
 /// Work of the kernel that computes delta.

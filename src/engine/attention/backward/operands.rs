@@ -21,6 +21,9 @@ use crate::graph::AttentionShape;
 use crate::kernel::KernelPlan;
 use crate::target::Target;
 
+/// The tile of scores of these kernels, where dQ, dK and dV have none on FP32 cores.
+pub(super) const OPERAND_TILE: Tile = Tile { cta_q: 32, cta_k: 32 };
+
 /// Blocks for an SM below which several share a tile of a result: as many as are resident.
 const BLOCKS_SM: i64 = 4;
 

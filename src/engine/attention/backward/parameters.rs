@@ -12,6 +12,7 @@ use crate::engine::attention::parameters::{
 };
 use crate::engine::attention::score::Source;
 use crate::engine::signature::ctype;
+use crate::graph::AttentionShape;
 
 /// What every kernel of gradients reads (`attention/problem.cuh`, `attention/row_statistics.cuh`).
 #[derive(Debug, Clone, Serialize)]
@@ -22,6 +23,14 @@ pub(super) struct GradientParameters {
     score: ScoreParameters,
     /// The derivative of the score program, if there is one.
     gradient: Option<Gradient>,
+}
+
+impl GradientParameters {
+    /// Coordinates of a query's and of a key's sequence.
+    pub(super) fn batches(&self) -> [&'static str; 2] {
+        let of = &self.problem.sequence;
+        [of.q_batch, of.k_batch]
+    }
 }
 
 /// The gradient of an input of the score program.
@@ -70,6 +79,20 @@ pub(super) fn with_workspace(
     let is_double = problem.forward.is_double();
     parameters.scratch = workspace.iter().map(|piece| piece.declaration(is_double)).collect();
     parameters
+}
+
+/// What a kernel of dK and dV on tensor cores computes, and whether of dQ.
+pub(super) fn key_line(problem: &BackwardProblem<'_>, adds_dq: bool) -> String {
+    let AttentionShape { heads, kv_heads, .. } = problem.forward.shape;
+    let of_group = if heads == kv_heads { "i" } else { "i and the heads h of a group" };
+    let of_dq = match adds_dq {
+        true => "; dq_accum[b, h, i] += ds[b, h, i, j] k[b, h, j] of the block's keys j",
+        false => "",
+    };
+    format!(
+        "dk[b, h, j] = sum over {of_group} of ds[b, h, i, j] q[b, h, i], dv[b, h, j] = that of \
+         p[b, h, i, j] do[b, h, i]{of_dq}"
+    )
 }
 
 /// What all gradients are computed of.

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use crate::engine::access::{GRID_MAX, ceil_div};
+use crate::engine::attention::backward::delta::delta;
 use crate::engine::attention::backward::kernels::{
-    DELTA, LANES, LINES, Launch, Steps, THREADS, Tile, TileParameters, delta, delta_work, kernel,
-    names, simt_work,
+    DELTA, LANES, LINES, Launch, Steps, THREADS, Tile, TileParameters, delta_work, kernel, names,
+    simt_work,
 };
 use crate::engine::attention::backward::operands::{
     check_optional, optional, optional_work, partial_bytes, passed,

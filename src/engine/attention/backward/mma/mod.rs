@@ -13,8 +13,9 @@ mod schedule;
 mod work;
 
 use crate::dtype::DType;
+use crate::engine::attention::backward::dq_accum::{ORDERED, UNORDERED};
 use crate::engine::attention::backward::mma::schedule::{
-    LEAST, LEAST_SHARED, Mma, ORDERED, OWN, Schedule, Settings, UNORDERED,
+    LEAST, LEAST_SHARED, Mma, OWN, Schedule, Settings,
 };
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::work::GAIN_MIN;

@@ -2,8 +2,8 @@
 
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, ceil_div};
-use crate::engine::attention::backward::kernels::{DqAccum, Tile};
-use crate::engine::attention::backward::operands::check_optional;
+use crate::engine::attention::backward::dq_accum::{DqAccum, ORDERED};
+use crate::engine::attention::backward::operands::{OPERAND_TILE, check_optional};
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::schedule::{MMA_M, line_bytes};
 use crate::engine::tunable::settings;
@@ -31,18 +31,6 @@ const QUERY_BYTES: i64 = 16;
 /// Bytes of a block's ticket in shared memory.
 const TICKET_BYTES: i64 = 16;
 
-/// The first architecture with reductions of four floats in L2.
-const VECTORS_CAPABILITY: u16 = 90;
-
-/// Threads of the kernel that converts dQ, each of which has 8 columns of two rows.
-pub(super) const CONVERT_THREADS: i64 = 256;
-
-/// The share of L2 for what blocks of keys that run at the same time read and add to.
-const L2_SHARE: f64 = 0.625;
-
-/// The tile of scores of the kernels on FP32 cores.
-pub(super) const OPERAND_TILE: Tile = Tile { cta_q: 32, cta_k: 32 };
-
 /// The settings with the lowest requirements.
 pub(super) const LEAST: Settings =
     Settings { cta_k: 16, cta_q: 16, dq: OWN, step_k: 16, step_q: 16 };
@@ -58,11 +46,8 @@ const TILES: [[i64; 2]; 7] =
 /// The same where warps share keys: each has at least 16 queries of a step.
 const TILES_SHARED: [[i64; 2]; 3] = [[64, 32], [32, 32], [16, 32]];
 
-/// Values of the knob `dq`: dQ has a kernel of its own; blocks of keys add to it in order; they add
-/// to it in any order.
+/// The value of the knob `dq` where it has a kernel of its own.
 pub(super) const OWN: i64 = 0;
-pub(super) const ORDERED: i64 = 1;
-pub(super) const UNORDERED: i64 = 2;
 
 settings! { pub(super) struct Settings { cta_k, cta_q, dq, step_k, step_q } }
 
@@ -249,43 +234,7 @@ impl Mma<'_> {
         if step > rows * warps_d {
             return Err(format!("dq={dq}: {step} queries of dQ for the warps of {rows} keys"));
         }
-        let blocks = self.convert_blocks(step);
-        match blocks > GRID_MAX {
-            true => Err(format!("needs {blocks} blocks, more than a grid has")),
-            false => Ok(()),
-        }
-    }
-
-    /// Rows of dQ in workspace: whole tiles of all heads.
-    fn accum_rows(&self, step_q: i64) -> i64 {
-        self.problem.forward.blocks(step_q).saturating_mul(step_q)
-    }
-
-    /// Bytes of dQ in workspace.
-    pub(super) fn accum_bytes(&self, step_q: i64) -> i64 {
-        self.accum_rows(step_q).saturating_mul(self.padded()[0] * 4)
-    }
-
-    /// Bytes of the ticket and of the counters of tiles of dQ.
-    pub(super) fn semaphore_bytes(&self, step_q: i64) -> i64 {
-        (self.problem.forward.blocks(step_q).saturating_add(1)).saturating_mul(4)
-    }
-
-    /// Blocks of the kernel that converts dQ.
-    pub(super) fn convert_blocks(&self, step_q: i64) -> i64 {
-        let chunks = ceil_div(self.problem.forward.shape.depth, 8);
-        ceil_div((self.accum_rows(step_q) / 2).saturating_mul(chunks), CONVERT_THREADS)
-    }
-
-    /// Pairs of a sequence and a KV head whose blocks of keys run at the same time, where they add
-    /// to dQ in order: blocks of one pair follow each other by a step, so the fewer of one pair run
-    /// the less they wait. L2 holds what a pair reads, and its dQ.
-    pub(super) fn raster_pairs(&self) -> i64 {
-        let AttentionShape { queries, depth, width, .. } = self.problem.forward.shape;
-        let of_query = (depth + width) * self.element.bytes() as i64 + self.padded()[0] * 4;
-        let rows = queries.saturating_mul(self.problem.forward.shape.group());
-        let bytes = rows.saturating_mul(of_query).max(1);
-        ((self.target.l2_bytes as f64 * L2_SHARE) as i64 / bytes).clamp(1, 1 << 10)
+        DqAccum::of(self.target, step, dq == ORDERED).check(&self.problem)
     }
 
     /// The schedule of settings.
@@ -305,11 +254,7 @@ impl Mma<'_> {
             _ if cta_q != 0 || step_k != 0 => {
                 return Err(format!("dq={dq}: dQ has no kernel with tiles"));
             }
-            _ => DqSum::Added(DqAccum {
-                step_q,
-                ordered: dq == ORDERED,
-                vectors: self.target.arch.capability >= VECTORS_CAPABILITY,
-            }),
+            _ => DqSum::Added(DqAccum::of(self.target, step_q, dq == ORDERED)),
         };
         check_optional(&self.problem, OPERAND_TILE)?;
         Ok(Schedule { of_keys, dq })
