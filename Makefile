@@ -148,8 +148,9 @@ sim-runtime-clients: ## Run what nvcc compiles, with our runtime library on the 
 numba-tests: ## Run the tests of numba-cuda on the simulated GPU (TESTS=module, all; needs the network)
 	scripts/sim-clients.sh tests $(TESTS)
 
-golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
+golden: setup ## Rewrite the golden files and the C headers; review the difference as code
 	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it -- golden case_runs
+	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --workspace --features remote --test capi
 
 expect: ## Compute anew what the simulator's instruction files must hold
 	python3 sim/tests/ptx/expect

@@ -134,7 +134,12 @@ pub static MCDNN: &[Chapter] = &[
         ],
         pointers: &["mcdnnSeqDataDescriptor_t", "mcdnnAttnDescriptor_t"],
         enumerations: &[SeqDataAxis::TABLE, AttentionWeightKind::TABLE],
-        tables: &[attention::DATA, attention::DESCRIPTOR, attention::WEIGHTS],
+        tables: &[
+            attention::DATA,
+            attention::DESCRIPTOR,
+            attention::WEIGHTS,
+            attention::PASSES,
+        ],
         ..Chapter::EMPTY
     },
     Chapter {

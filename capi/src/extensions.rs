@@ -38,8 +38,8 @@ impl OutArray<Char> {
 pub static PLAIN: &[Function] = &[Function {
     name: "mcdnnGetLastErrorString",
     documentation: &[
-        " Why the last function of this thread that did not answer MCDNN_STATUS_SUCCESS did not, as",
-        " much of it as there is room for; an empty text after that.",
+        " Why the last function of this thread that did not succeed did not, as much of it as",
+        " there is room for; an empty text after that.",
     ],
     parameters: &[
         ("message", OutArray::<Char>::declare),

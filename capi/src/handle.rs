@@ -8,6 +8,7 @@ use kiln::device::{Device, DeviceChoice, Stream};
 use kiln::{Config, Kiln};
 use sharded_slab::Entry;
 
+use crate::attention::Layers;
 use crate::declare::{Parameter, functions, of};
 use crate::memory::Memory;
 use crate::object::{Keys, Ref, object};
@@ -30,6 +31,7 @@ pub struct Handle {
     gpu: Arc<Gpu>,
     stream: AtomicU64,
     networks: Networks,
+    layers: Layers,
 }
 object!(Handle: "mcdnnHandle_t", "handle", 2);
 
@@ -64,6 +66,11 @@ impl Handle {
     /// Recurrent networks of this handle.
     pub fn networks(&self) -> &Networks {
         &self.networks
+    }
+
+    /// Attention layers of this handle.
+    pub fn layers(&self) -> &Layers {
+        &self.layers
     }
 }
 
@@ -104,6 +111,7 @@ functions! { FUNCTIONS:
             gpu: Gpu::open()?,
             stream: AtomicU64::new(0),
             networks: Networks::default(),
+            layers: Layers::default(),
         })?);
         Ok(())
     }

@@ -81,8 +81,8 @@ fn main() -> String {
 }
 
 fn kiln() -> String {
-    let start = "/* What Kiln has beyond mcdnn.h. */\n#ifndef MCDNN_KILN_H_\n#define MCDNN_KILN_H_\n\n\
-                 #include \"mcdnn.h\"\n";
+    let start = "/* What Kiln has beyond mcdnn.h. */\n#ifndef MCDNN_KILN_H_\n\
+                 #define MCDNN_KILN_H_\n\n#include \"mcdnn.h\"\n";
     let chapters: String = KILN.iter().map(chapter).collect();
     format!("{start}{OPEN}{chapters}{CLOSE}")
 }

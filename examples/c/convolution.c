@@ -141,18 +141,18 @@ int main(void)
 
     /* The plan as text, and a plan of the text. */
     int64_t length = 0;
-    CHECK(mcdnnBackendGetAttribute(plan, MCDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, MCDNN_TYPE_CHAR,
-                                   0, &length, NULL));
+    CHECK(mcdnnBackendGetAttribute(plan, MCDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                   MCDNN_TYPE_CHAR, 0, &length, NULL));
     char *text = malloc((size_t)length);
-    CHECK(mcdnnBackendGetAttribute(plan, MCDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, MCDNN_TYPE_CHAR,
-                                   length, NULL, text));
+    CHECK(mcdnnBackendGetAttribute(plan, MCDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                   MCDNN_TYPE_CHAR, length, NULL, text));
     mcdnnBackendDescriptor_t saved = make(MCDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set(saved, MCDNN_ATTR_EXECUTION_PLAN_HANDLE, MCDNN_TYPE_HANDLE, 1, &handle);
     set(saved, MCDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, MCDNN_TYPE_CHAR, length, text);
     CHECK(mcdnnBackendFinalize(saved));
     int64_t workspace_bytes = 0;
-    CHECK(mcdnnBackendGetAttribute(saved, MCDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, MCDNN_TYPE_INT64, 1,
-                                   NULL, &workspace_bytes));
+    CHECK(mcdnnBackendGetAttribute(saved, MCDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                   MCDNN_TYPE_INT64, 1, NULL, &workspace_bytes));
     printf("%d configurations, a plan of %d characters, %d bytes of workspace\n", (int)found,
            (int)length, (int)workspace_bytes);
 
@@ -195,7 +195,8 @@ int main(void)
                     const int r = row + tap / 3 - 1, c = column + tap % 3 - 1;
                     for (int channel = 0; r >= 0 && r < SIZE && c >= 0 && c < SIZE && channel < C;
                          channel++) {
-                        sum += x_host[(r * SIZE + c) * C + channel] * w_host[(k * 9 + tap) * C + channel];
+                        sum += x_host[(r * SIZE + c) * C + channel] *
+                               w_host[(k * 9 + tap) * C + channel];
                     }
                 }
                 wrong += y_host[(row * SIZE + column) * K + k] != fmaxf(sum, 0.0f);
@@ -204,8 +205,21 @@ int main(void)
     }
     printf("%d of %d results differ from the host's\n", wrong, N * SIZE * SIZE * K);
     free(text);
-    mcdnnBackendDescriptor_t all[] = {x, w, b, y, convolved, biased, convolution, operations[0],
-                                      operations[1], operations[2], graph, heuristics, best, plan, saved,
+    mcdnnBackendDescriptor_t all[] = {x,
+                                      w,
+                                      b,
+                                      y,
+                                      convolved,
+                                      biased,
+                                      convolution,
+                                      operations[0],
+                                      operations[1],
+                                      operations[2],
+                                      graph,
+                                      heuristics,
+                                      best,
+                                      plan,
+                                      saved,
                                       pack};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         CHECK(mcdnnBackendDestroyDescriptor(all[i]));

@@ -29,10 +29,7 @@ static void check(mcdnnStatus_t status, const char *what)
 }
 #define CHECK(call) check(call, #call)
 
-static float uniform(void)
-{
-    return (float)rand() / (float)RAND_MAX * 2.0f - 1.0f;
-}
+static float uniform(void) { return (float)rand() / (float)RAND_MAX * 2.0f - 1.0f; }
 
 int main(void)
 {
@@ -54,7 +51,8 @@ int main(void)
         lengths[i] = STEPS;
     }
     const mcdnnRNNDataLayout_t layout = MCDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED;
-    CHECK(mcdnnSetRNNDataDescriptor(x_desc, MCDNN_DATA_FLOAT, layout, STEPS, BATCH, 1, lengths, NULL));
+    CHECK(mcdnnSetRNNDataDescriptor(x_desc, MCDNN_DATA_FLOAT, layout, STEPS, BATCH, 1, lengths,
+                                    NULL));
     CHECK(mcdnnSetRNNDataDescriptor(y_desc, MCDNN_DATA_FLOAT, layout, STEPS, BATCH, HIDDEN, lengths,
                                     NULL));
 
@@ -96,9 +94,9 @@ int main(void)
         }
         CHECK(mcdnnKilnMemcpyHtoD(handle, x, x_host, sizeof(x_host)));
         CHECK(mcdnnKilnMemcpyHtoD(handle, weights, weights_host, weight_bytes));
-        CHECK(mcdnnRNNForward(handle, rnn, MCDNN_FWD_MODE_TRAINING, NULL, x_desc, x, y_desc, y, NULL,
-                              NULL, NULL, NULL, NULL, NULL, weight_bytes, weights, workspace_bytes,
-                              workspace, reserve_bytes, reserve));
+        CHECK(mcdnnRNNForward(handle, rnn, MCDNN_FWD_MODE_TRAINING, NULL, x_desc, x, y_desc, y,
+                              NULL, NULL, NULL, NULL, NULL, NULL, weight_bytes, weights,
+                              workspace_bytes, workspace, reserve_bytes, reserve));
         CHECK(mcdnnKilnMemcpyDtoH(handle, y_host, y, sizeof(y_host)));
         loss = 0.0f;
         for (int at = 0; at < STEPS * BATCH; at++) {
@@ -107,17 +105,17 @@ int main(void)
             dy_host[at * HIDDEN] = 2.0f * off / (STEPS * BATCH);
         }
         CHECK(mcdnnKilnMemcpyHtoD(handle, dy, dy_host, sizeof(dy_host)));
-        CHECK(mcdnnRNNBackwardData_v8(handle, rnn, NULL, y_desc, y, dy, x_desc, dx, NULL, NULL, NULL,
-                                      NULL, NULL, NULL, NULL, NULL, weight_bytes, weights,
+        CHECK(mcdnnRNNBackwardData_v8(handle, rnn, NULL, y_desc, y, dy, x_desc, dx, NULL, NULL,
+                                      NULL, NULL, NULL, NULL, NULL, NULL, weight_bytes, weights,
                                       workspace_bytes, workspace, reserve_bytes, reserve));
         /* Gradients are added to what is in memory. */
         for (size_t i = 0; i < weights_count; i++) {
             gradients_host[i] = 0.0f;
         }
         CHECK(mcdnnKilnMemcpyHtoD(handle, gradients, gradients_host, weight_bytes));
-        CHECK(mcdnnRNNBackwardWeights_v8(handle, rnn, MCDNN_WGRAD_MODE_ADD, NULL, x_desc, x, NULL, NULL,
-                                         y_desc, y, weight_bytes, gradients, workspace_bytes, workspace,
-                                         reserve_bytes, reserve));
+        CHECK(mcdnnRNNBackwardWeights_v8(handle, rnn, MCDNN_WGRAD_MODE_ADD, NULL, x_desc, x, NULL,
+                                         NULL, y_desc, y, weight_bytes, gradients, workspace_bytes,
+                                         workspace, reserve_bytes, reserve));
         CHECK(mcdnnKilnMemcpyDtoH(handle, gradients_host, gradients, weight_bytes));
         for (size_t i = 0; i < weights_count; i++) {
             weights_host[i] -= 2.0f * gradients_host[i];

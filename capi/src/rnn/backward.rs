@@ -114,7 +114,7 @@ functions! { FUNCTIONS:
         let handle = handle.get("handle")?;
         let record = rnnDesc.get("rnnDesc")?.v8()?;
         if addGrad.known("addGrad")? == WgradMode::SET {
-            return refuse("addGrad is MCDNN_WGRAD_MODE_SET: gradients are added to those in memory");
+            return refuse("addGrad is MCDNN_WGRAD_MODE_SET: gradients are added to memory");
         }
         let (x_data, y_data) = (xDesc.get("xDesc")?, yDesc.get("yDesc")?);
         let (x, y) = (x.required("x")?, y.required("y")?);

@@ -147,8 +147,8 @@ functions! { FUNCTIONS:
         Ok(())
     }
 
-    /// What an RNN data descriptor says (6.2.1.19): as many lengths as are asked for, those that are
-    /// not there as 0.
+    /// What an RNN data descriptor says (6.2.1.19): as many lengths as are asked for, those that
+    /// are not there as 0.
     fn mcdnnGetRNNDataDescriptor(
         rnnDataDesc: Ref<RnnData>,
         dataType: Out<DataType>,

@@ -1,5 +1,5 @@
-//! What the old interface describes vectors and weights by: a tensor descriptor for each step, and a
-//! filter descriptor. Sizes and weights of networks so described.
+//! What the old interface describes vectors and weights by: a tensor descriptor for each step, and
+//! a filter descriptor. Sizes and weights of networks so described.
 
 use kiln::expr::Real;
 use kiln::graph::RowLayout;

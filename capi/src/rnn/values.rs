@@ -20,8 +20,8 @@ enumeration! {
 }
 
 enumeration! {
-    /// The algorithm of a network. Kernels are chosen as for any graph; an algorithm is only what it
-    /// may be used for.
+    /// The algorithm of a network. Kernels are chosen as for any graph; an algorithm is only what
+    /// it may be used for.
     mcdnnRNNAlgo_t RnnAlgorithm "MCDNN_RNN_ALGO_" {
         STANDARD = 0, PERSIST_STATIC = 1, PERSIST_DYNAMIC = 2, PERSIST_STATIC_SMALL_H = 3,
         COUNT = 4,

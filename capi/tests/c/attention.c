@@ -1,4 +1,5 @@
-/* Multi-head attention in doubles, forward and backward: what it is are arguments, tensors are files.
+/* Multi-head attention in doubles, forward and backward: what it is are arguments, tensors are
+ * files.
  *
  * attention FOLDER BIASES HEADS Q K V BATCH QUERIES KEYS AXIS AXIS AXIS
  *
@@ -8,8 +9,8 @@
 
 #include "common.h"
 
-static mcdnnSeqDataDescriptor_t describe(const mcdnnSeqDataAxis_t *axes, int batch, int steps, int size,
-                                         const int *lengths)
+static mcdnnSeqDataDescriptor_t describe(const mcdnnSeqDataAxis_t *axes, int batch, int steps,
+                                         int size, const int *lengths)
 {
     int dims[MCDNN_SEQDATA_DIM_COUNT];
     dims[MCDNN_SEQDATA_TIME_DIM] = steps;
@@ -78,12 +79,12 @@ int main(int count, char **arguments)
     void *dout = upload(handle, folder, "dout", q_bytes), *dq = zeros(handle, q_bytes);
     void *dk = zeros(handle, k_bytes), *dv = zeros(handle, v_bytes);
     void *gradients = zeros(handle, weight_bytes);
-    CHECK(mcdnnMultiHeadAttnBackwardData(handle, attention, low, high, dev_q, dev_k, o_desc, dout, q_desc,
-                                         dq, q, k_desc, dk, k, v_desc, dv, v, weight_bytes, weights,
-                                         workspace_bytes, workspace, reserve_bytes, reserve));
-    CHECK(mcdnnMultiHeadAttnBackwardWeights(handle, attention, MCDNN_WGRAD_MODE_ADD, q_desc, q, k_desc, k,
-                                            v_desc, v, o_desc, dout, weight_bytes, weights, gradients,
-                                            workspace_bytes, workspace, reserve_bytes, reserve));
+    CHECK(mcdnnMultiHeadAttnBackwardData(
+        handle, attention, low, high, dev_q, dev_k, o_desc, dout, q_desc, dq, q, k_desc, dk, k,
+        v_desc, dv, v, weight_bytes, weights, workspace_bytes, workspace, reserve_bytes, reserve));
+    CHECK(mcdnnMultiHeadAttnBackwardWeights(
+        handle, attention, MCDNN_WGRAD_MODE_ADD, q_desc, q, k_desc, k, v_desc, v, o_desc, dout,
+        weight_bytes, weights, gradients, workspace_bytes, workspace, reserve_bytes, reserve));
     download(handle, folder, "out", out, q_bytes);
     download(handle, folder, "dq", dq, q_bytes);
     download(handle, folder, "dk", dk, k_bytes);

@@ -6,16 +6,16 @@
 #include "mcdnn.h"
 #include "mcdnn_kiln.h"
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        mcdnnStatus_t status_ = (call);                                                          \
-        if (status_ != MCDNN_STATUS_SUCCESS) {                                                   \
-            char text_[512];                                                                     \
-            mcdnnGetLastErrorString(text_, sizeof(text_));                                       \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, mcdnnGetErrorString(status_), \
-                    text_);                                                                      \
-            exit(1);                                                                             \
-        }                                                                                        \
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        mcdnnStatus_t status_ = (call);                                                            \
+        if (status_ != MCDNN_STATUS_SUCCESS) {                                                     \
+            char text_[512];                                                                       \
+            mcdnnGetLastErrorString(text_, sizeof(text_));                                         \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, mcdnnGetErrorString(status_),   \
+                    text_);                                                                        \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 /* The bytes of a file; exits if there are not so many. */

@@ -38,11 +38,13 @@ int main(int count, char **arguments)
     CHECK(mcdnnCreateDropoutDescriptor(&dropout));
     size_t state_bytes;
     CHECK(mcdnnDropoutGetStatesSize(handle, &state_bytes));
-    CHECK(mcdnnSetDropoutDescriptor(dropout, handle, 0.0f, zeros(handle, state_bytes), state_bytes, 7));
+    CHECK(mcdnnSetDropoutDescriptor(dropout, handle, 0.0f, zeros(handle, state_bytes), state_bytes,
+                                    7));
     mcdnnRNNDescriptor_t rnn;
     CHECK(mcdnnCreateRNNDescriptor(&rnn));
     const mcdnnDataType_t precision = bytes == 8 ? MCDNN_DATA_DOUBLE : MCDNN_DATA_FLOAT;
-    CHECK(mcdnnSetRNNDescriptor_v8(rnn, MCDNN_RNN_ALGO_STANDARD, cell, (mcdnnRNNBiasMode_t)number[11],
+    CHECK(mcdnnSetRNNDescriptor_v8(rnn, MCDNN_RNN_ALGO_STANDARD, cell,
+                                   (mcdnnRNNBiasMode_t)number[11],
                                    directions == 2 ? MCDNN_BIDIRECTIONAL : MCDNN_UNIDIRECTIONAL,
                                    MCDNN_LINEAR_INPUT, dtype, precision, MCDNN_DEFAULT_MATH, input,
                                    hidden, proj, layers, dropout, MCDNN_RNN_PADDED_IO_ENABLED));
@@ -85,9 +87,9 @@ int main(int count, char **arguments)
         CHECK(mcdnnKilnMemcpyHtoD(handle, address, lengths, batch * sizeof(int)));
         dev_lengths = address;
     }
-    CHECK(mcdnnRNNForward(handle, rnn, mode, dev_lengths, x_desc, x, y_desc, y, h_desc, hx, hy, c_desc,
-                          cx, cy, weight_bytes, weights, workspace_bytes, workspace, reserve_bytes,
-                          reserve));
+    CHECK(mcdnnRNNForward(handle, rnn, mode, dev_lengths, x_desc, x, y_desc, y, h_desc, hx, hy,
+                          c_desc, cx, cy, weight_bytes, weights, workspace_bytes, workspace,
+                          reserve_bytes, reserve));
     download(handle, folder, "y", y, y_bytes);
     download(handle, folder, "hy", hy, h_bytes);
     download(handle, folder, "cy", cy, c_bytes);
@@ -96,8 +98,8 @@ int main(int count, char **arguments)
         void *dhy = upload(handle, folder, "dhy", h_bytes), *dhx = zeros(handle, h_bytes);
         void *dcy = upload(handle, folder, "dcy", c_bytes), *dcx = zeros(handle, c_bytes);
         void *gradients = zeros(handle, weight_bytes);
-        CHECK(mcdnnRNNBackwardData_v8(handle, rnn, dev_lengths, y_desc, y, dy, x_desc, dx, h_desc, hx,
-                                      dhy, dhx, c_desc, cx, dcy, dcx, weight_bytes, weights,
+        CHECK(mcdnnRNNBackwardData_v8(handle, rnn, dev_lengths, y_desc, y, dy, x_desc, dx, h_desc,
+                                      hx, dhy, dhx, c_desc, cx, dcy, dcx, weight_bytes, weights,
                                       workspace_bytes, workspace, reserve_bytes, reserve));
         CHECK(mcdnnRNNBackwardWeights_v8(handle, rnn, MCDNN_WGRAD_MODE_ADD, dev_lengths, x_desc, x,
                                          h_desc, hx, y_desc, y, weight_bytes, gradients,

@@ -53,14 +53,15 @@ static inline desc ints(desc of, int name, int number, ...)
         values[i] = va_arg(list, int);
     }
     va_end(list);
-    mcdnnBackendSetAttribute(of, (mcdnnBackendAttributeName_t)name, MCDNN_TYPE_INT64, number, values);
+    mcdnnBackendSetAttribute(of, (mcdnnBackendAttributeName_t)name, MCDNN_TYPE_INT64, number,
+                             values);
     return of;
 }
 
 static inline desc number(desc of, int name, int type, int value)
 {
-    mcdnnBackendSetAttribute(of, (mcdnnBackendAttributeName_t)name, (mcdnnBackendAttributeType_t)type, 1,
-                             &value);
+    mcdnnBackendSetAttribute(of, (mcdnnBackendAttributeName_t)name,
+                             (mcdnnBackendAttributeType_t)type, 1, &value);
     return of;
 }
 
@@ -72,8 +73,8 @@ static inline desc floating(desc of, int name, double value)
 
 static inline desc with(desc of, int name, desc other)
 {
-    mcdnnBackendSetAttribute(of, (mcdnnBackendAttributeName_t)name, MCDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                             &other);
+    mcdnnBackendSetAttribute(of, (mcdnnBackendAttributeName_t)name, MCDNN_TYPE_BACKEND_DESCRIPTOR,
+                             1, &other);
     return of;
 }
 
@@ -96,7 +97,8 @@ static inline desc strided(int type, int alignment, int rank, const int *dims, i
     for (int i = 0; i < strides_count; i++) {
         values[i] = strides[i];
     }
-    mcdnnBackendSetAttribute(made, MCDNN_ATTR_TENSOR_STRIDES, MCDNN_TYPE_INT64, strides_count, values);
+    mcdnnBackendSetAttribute(made, MCDNN_ATTR_TENSOR_STRIDES, MCDNN_TYPE_INT64, strides_count,
+                             values);
     ints(made, MCDNN_ATTR_TENSOR_UNIQUE_ID, 1, (int)++uid);
     ints(made, MCDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 1, alignment);
     return number(made, MCDNN_ATTR_TENSOR_DATA_TYPE, MCDNN_TYPE_DATA_TYPE, type);
@@ -141,11 +143,15 @@ static inline desc pw(int mode, desc x, desc b, desc y)
         with(own, MCDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     }
     if (b != NULL) {
-        with(own, backward ? MCDNN_ATTR_OPERATION_POINTWISE_DYDESC : MCDNN_ATTR_OPERATION_POINTWISE_BDESC,
+        with(own,
+             backward ? MCDNN_ATTR_OPERATION_POINTWISE_DYDESC
+                      : MCDNN_ATTR_OPERATION_POINTWISE_BDESC,
              b);
     }
     if (y != NULL) {
-        with(own, backward ? MCDNN_ATTR_OPERATION_POINTWISE_DXDESC : MCDNN_ATTR_OPERATION_POINTWISE_YDESC,
+        with(own,
+             backward ? MCDNN_ATTR_OPERATION_POINTWISE_DXDESC
+                      : MCDNN_ATTR_OPERATION_POINTWISE_YDESC,
              y);
     }
     return own;
@@ -162,10 +168,11 @@ static inline desc matmul(desc a, desc b, desc c)
 
 static inline desc reduction(int op, desc x, desc y)
 {
-    desc own = number(mk(B(REDUCTION)), MCDNN_ATTR_REDUCTION_OPERATOR, MCDNN_TYPE_REDUCTION_OPERATOR_TYPE,
-                      op);
+    desc own = number(mk(B(REDUCTION)), MCDNN_ATTR_REDUCTION_OPERATOR,
+                      MCDNN_TYPE_REDUCTION_OPERATOR_TYPE, op);
     number(own, MCDNN_ATTR_REDUCTION_COMP_TYPE, MCDNN_TYPE_DATA_TYPE, F);
-    desc operation = with(mk(B(OPERATION_REDUCTION)), MCDNN_ATTR_OPERATION_REDUCTION_DESC, done(own));
+    desc operation =
+        with(mk(B(OPERATION_REDUCTION)), MCDNN_ATTR_OPERATION_REDUCTION_DESC, done(own));
     with(operation, MCDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     return y == NULL ? operation : with(operation, MCDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
 }
@@ -173,8 +180,10 @@ static inline desc reduction(int op, desc x, desc y)
 /* A convolution descriptor of 2 dimensions that is not finalized. */
 static inline desc conv_desc(int spatial, int counts, int pre, int post, int stride, int dilation)
 {
-    desc own = number(mk(B(CONVOLUTION)), MCDNN_ATTR_CONVOLUTION_COMP_TYPE, MCDNN_TYPE_DATA_TYPE, F);
-    number(own, MCDNN_ATTR_CONVOLUTION_CONV_MODE, MCDNN_TYPE_CONVOLUTION_MODE, MCDNN_CROSS_CORRELATION);
+    desc own =
+        number(mk(B(CONVOLUTION)), MCDNN_ATTR_CONVOLUTION_COMP_TYPE, MCDNN_TYPE_DATA_TYPE, F);
+    number(own, MCDNN_ATTR_CONVOLUTION_CONV_MODE, MCDNN_TYPE_CONVOLUTION_MODE,
+           MCDNN_CROSS_CORRELATION);
     ints(own, MCDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 1, spatial);
     ints(own, MCDNN_ATTR_CONVOLUTION_PRE_PADDINGS, counts, pre, pre, pre);
     ints(own, MCDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2, post, post);
@@ -185,7 +194,8 @@ static inline desc conv_desc(int spatial, int counts, int pre, int post, int str
 static inline desc conv(desc x, desc w, desc y)
 {
     desc operation = mk(B(OPERATION_CONVOLUTION_FORWARD));
-    with(operation, MCDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, done(conv_desc(2, 2, 1, 1, 1, 1)));
+    with(operation, MCDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+         done(conv_desc(2, 2, 1, 1, 1, 1)));
     with(operation, MCDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, x);
     with(operation, MCDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, w);
     return with(operation, MCDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, y);
@@ -193,15 +203,16 @@ static inline desc conv(desc x, desc w, desc y)
 
 static inline desc rng(int distribution)
 {
-    return number(mk(B(RNG)), MCDNN_ATTR_RNG_DISTRIBUTION, MCDNN_TYPE_RNG_DISTRIBUTION, distribution);
+    return number(mk(B(RNG)), MCDNN_ATTR_RNG_DISTRIBUTION, MCDNN_TYPE_RNG_DISTRIBUTION,
+                  distribution);
 }
 
 static inline desc concat(int axis, desc x, desc y)
 {
     desc own = ints(mk(B(OPERATION_CONCAT)), MCDNN_ATTR_OPERATION_CONCAT_AXIS, 1, axis);
     desc both[] = {x, x};
-    mcdnnBackendSetAttribute(own, MCDNN_ATTR_OPERATION_CONCAT_INPUT_DESCS, MCDNN_TYPE_BACKEND_DESCRIPTOR, 2,
-                             both);
+    mcdnnBackendSetAttribute(own, MCDNN_ATTR_OPERATION_CONCAT_INPUT_DESCS,
+                             MCDNN_TYPE_BACKEND_DESCRIPTOR, 2, both);
     return with(own, MCDNN_ATTR_OPERATION_CONCAT_OUTPUT_DESC, y);
 }
 
@@ -217,7 +228,10 @@ static inline desc engine(desc of, int index)
     return ints(own, MCDNN_ATTR_ENGINE_GLOBAL_INDEX, 1, index);
 }
 
-static inline desc config(desc of) { return with(mk(B(ENGINECFG)), MCDNN_ATTR_ENGINECFG_ENGINE, done(of)); }
+static inline desc config(desc of)
+{
+    return with(mk(B(ENGINECFG)), MCDNN_ATTR_ENGINECFG_ENGINE, done(of));
+}
 
 static inline desc plan(desc of)
 {
@@ -227,8 +241,8 @@ static inline desc plan(desc of)
 
 static inline mcdnnStatus_t get(desc of, int name, int type, int asked)
 {
-    return mcdnnBackendGetAttribute(of, (mcdnnBackendAttributeName_t)name, (mcdnnBackendAttributeType_t)type,
-                                    asked, &count, got);
+    return mcdnnBackendGetAttribute(of, (mcdnnBackendAttributeName_t)name,
+                                    (mcdnnBackendAttributeType_t)type, asked, &count, got);
 }
 
 static inline int same(const char *one, const char *other) { return strcmp(one, other) == 0; }

@@ -62,9 +62,9 @@ static inline mcdnnTensorDescriptor_t step(mcdnnTensorDescriptor_t tensor, int b
     return tensor;
 }
 
-static inline mcdnnStatus_t rnn(mcdnnRNNDescriptor_t of, int algo, int cell, int biases, int direction,
-                                int input, int dtype, int precision, int math, int input_size,
-                                int hidden, int proj, int layers, unsigned flags)
+static inline mcdnnStatus_t rnn(mcdnnRNNDescriptor_t of, int algo, int cell, int biases,
+                                int direction, int input, int dtype, int precision, int math,
+                                int input_size, int hidden, int proj, int layers, unsigned flags)
 {
     return mcdnnSetRNNDescriptor_v8(of, (mcdnnRNNAlgo_t)algo, (mcdnnRNNMode_t)cell,
                                     (mcdnnRNNBiasMode_t)biases, (mcdnnDirectionMode_t)direction,
@@ -75,12 +75,12 @@ static inline mcdnnStatus_t rnn(mcdnnRNNDescriptor_t of, int algo, int cell, int
 
 static inline mcdnnStatus_t v6(mcdnnRNNDescriptor_t of, int hidden, int layers)
 {
-    return mcdnnSetRNNDescriptor_v6(h, of, hidden, layers, d, MCDNN_LINEAR_INPUT, MCDNN_UNIDIRECTIONAL,
-                                    MCDNN_LSTM, MCDNN_RNN_ALGO_STANDARD, F);
+    return mcdnnSetRNNDescriptor_v6(h, of, hidden, layers, d, MCDNN_LINEAR_INPUT,
+                                    MCDNN_UNIDIRECTIONAL, MCDNN_LSTM, MCDNN_RNN_ALGO_STANDARD, F);
 }
 
-static inline mcdnnStatus_t data(mcdnnRNNDataDescriptor_t of, int dtype, int order, int steps, int batch,
-                                 int size, int first, int second, int third)
+static inline mcdnnStatus_t data(mcdnnRNNDataDescriptor_t of, int dtype, int order, int steps,
+                                 int batch, int size, int first, int second, int third)
 {
     const int lengths[] = {first, second, third};
     return mcdnnSetRNNDataDescriptor(of, (mcdnnDataType_t)dtype, (mcdnnRNNDataLayout_t)order, steps,
@@ -88,24 +88,24 @@ static inline mcdnnStatus_t data(mcdnnRNNDataDescriptor_t of, int dtype, int ord
 }
 
 /* 4 steps of 3 sequences with 2 candidates of 8 elements. */
-static inline mcdnnStatus_t seq(mcdnnSeqDataDescriptor_t of, int dtype, int count, int first, int second,
-                                int third, int fourth, size_t sequences, int length)
+static inline mcdnnStatus_t seq(mcdnnSeqDataDescriptor_t of, int dtype, int count, int first,
+                                int second, int third, int fourth, size_t sequences, int length)
 {
     const int extents[] = {4, 3, 2, 8};
     const mcdnnSeqDataAxis_t order[] = {(mcdnnSeqDataAxis_t)first, (mcdnnSeqDataAxis_t)second,
                                         (mcdnnSeqDataAxis_t)third, (mcdnnSeqDataAxis_t)fourth};
     const int lengths[] = {length, 1, 2, 3, 4, 4};
-    return mcdnnSetSeqDataDescriptor(of, (mcdnnDataType_t)dtype, count, extents, order, sequences, lengths,
-                                     NULL);
+    return mcdnnSetSeqDataDescriptor(of, (mcdnnDataType_t)dtype, count, extents, order, sequences,
+                                     lengths, NULL);
 }
 
 static inline mcdnnStatus_t attn(mcdnnAttnDescriptor_t of, unsigned mode, int heads, double scaler,
-                                 int dtype, int precision, int q, int k, int v, int q_proj, int k_proj,
-                                 int v_proj, int o_proj)
+                                 int dtype, int precision, int q, int k, int v, int q_proj,
+                                 int k_proj, int v_proj, int o_proj)
 {
     return mcdnnSetAttnDescriptor(of, mode, heads, scaler, (mcdnnDataType_t)dtype,
-                                  (mcdnnDataType_t)precision, MCDNN_DEFAULT_MATH, NULL, NULL, q, k, v,
-                                  q_proj, k_proj, v_proj, o_proj, 4, 4, 3, 2);
+                                  (mcdnnDataType_t)precision, MCDNN_DEFAULT_MATH, NULL, NULL, q, k,
+                                  v, q_proj, k_proj, v_proj, o_proj, 4, 4, 3, 2);
 }
 
 static inline void make(void)

@@ -44,20 +44,21 @@ int main(void)
                     }}
                 }}
                 for (int at = 0; at < 4; at++) {{
-                    const mcdnnStatus_t status = mcdnnBackendSetAttribute(
-                        own, (mcdnnBackendAttributeName_t)names[i], (mcdnnBackendAttributeType_t)type,
-                        counts[at], elements);
+                    const mcdnnBackendAttributeName_t name = (mcdnnBackendAttributeName_t)names[i];
+                    const mcdnnBackendAttributeType_t of = (mcdnnBackendAttributeType_t)type;
+                    const mcdnnStatus_t status =
+                        mcdnnBackendSetAttribute(own, name, of, counts[at], elements);
                     if (at == 0) {{
                         taken += status == MCDNN_STATUS_SUCCESS;
                         refused += status == MCDNN_STATUS_NOT_SUPPORTED;
                         bad += status == MCDNN_STATUS_BAD_PARAM;
                     }}
-                    others += status != MCDNN_STATUS_SUCCESS && status != MCDNN_STATUS_NOT_SUPPORTED &&
+                    others += status != MCDNN_STATUS_SUCCESS &&
+                              status != MCDNN_STATUS_NOT_SUPPORTED &&
                               status != MCDNN_STATUS_BAD_PARAM;
                     /* No array at all, and one of a length that no attribute has. */
-                    others += mcdnnBackendSetAttribute(own, (mcdnnBackendAttributeName_t)names[i],
-                                                       (mcdnnBackendAttributeType_t)type, counts[at],
-                                                       NULL) == MCDNN_STATUS_SUCCESS;
+                    others += mcdnnBackendSetAttribute(own, name, of, counts[at], NULL) ==
+                              MCDNN_STATUS_SUCCESS;
                 }}
                 others += mcdnnBackendSetAttribute(own, (mcdnnBackendAttributeName_t)names[i],
                                                    (mcdnnBackendAttributeType_t)type, counts[4],

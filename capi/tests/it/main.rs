@@ -1,5 +1,6 @@
 //! Tests of the C interface, from C.
 
+mod attention;
 mod attributes;
 mod examples;
 mod facts;
