@@ -131,8 +131,8 @@ fn networks_run_on_the_device_as_the_reference_says() {
     }
 }
 
-/// Weights are packed, so that matrices and biases begin at any element: what is not aligned is read
-/// element by element.
+/// Weights are packed, so that matrices and biases begin at any element: what is not aligned is
+/// read element by element.
 #[test]
 fn weights_of_any_size_are_read_where_they_lie() {
     let kinds = [CellKind::Relu, CellKind::Tanh, CellKind::Lstm, CellKind::Gru];
