@@ -210,10 +210,7 @@ impl FrontEnd for AttentionCall {
             memory.insert(role as i64, values);
         }
         let steps = if self.step < 0 { 0 } else { i64::from(self.step) };
-        let counted = memory.entry(AttentionRole::Steps as i64).or_default();
-        for (at, value) in counted.iter_mut().enumerate() {
-            *value = steps as f64 + at as f64;
-        }
+        memory.entry(AttentionRole::Steps as i64).or_default().fill(steps as f64);
         if self.layer.drops() {
             let settings = self.layer.descriptor.get();
             let seeds = [settings.attn_dropout, settings.post_dropout];

@@ -16,6 +16,20 @@ pub const DROPOUTS: i64 = 2;
 /// Alignment of intermediate tensors in bytes.
 const ALIGNMENT: u64 = 256;
 
+/// Steps whose windows are a piece of those in the workspace.
+pub(crate) const WINDOW_STEPS: usize = 64;
+
+/// Splits of the keys, or of K, for whose partial results the workspace has room: as many as blocks
+/// of few queries need to occupy a GPU.
+const SPLITS: u64 = 64;
+
+/// Extents of the largest tiles of gradients of queries.
+const TILE_QUERIES: u64 = 128;
+const TILE_ELEMENTS: u64 = 64;
+
+/// The most that partial results of splits may take in bytes: a large layer occupies a GPU without.
+const SPLITS_BYTES_MAX: u64 = 32 << 20;
+
 /// Location of a graph tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionPlace {
@@ -59,14 +73,17 @@ pub struct AttentionLayer {
 /// the forward pass computes on the way (projected queries, keys and values, key ranges, results
 /// of the heads, log-sum-exp), the seeds and positions of its dropouts, and what the backward pass
 /// of the data leaves for that of the weights: the gradients of the outputs and of the projections.
-/// The workspace of training holds the gradient of the heads' results during the backward pass of
-/// the data, and during that of the weights the gradients that are added to those in memory.
+/// The workspace of inference holds what the forward pass computes on the way; that of training the
+/// gradient of the heads' results during the backward pass of the data, and during that of the
+/// weights the gradients that are added to those in memory. Behind it are the windows of all steps,
+/// then partial results of kernels.
+///
+/// Sizes depend on the descriptor alone. None grows where a limit of the descriptor shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionBuffers {
     /// Weight buffer.
     pub weight_bytes: u64,
-    /// Workspace: of an inference call, or of the backward passes of training. The forward pass of
-    /// training needs none.
+    /// Workspace of a call in inference, or of any pass of training.
     pub workspace_bytes: u64,
     /// Reserve space of training; 0 in inference.
     pub reserve_bytes: u64,
@@ -82,14 +99,33 @@ impl AttentionDescriptor {
         let most = self.extent_max();
         let beams = if training { 1 } else { most.beams };
         let layer = self.bare_layer(AttentionExtent { training, beams, ..most })?;
-        let intermediate = layer.intermediate_bytes()?;
-        let temporary = layer.bytes(AttentionRole::AttendedGradient)?;
-        let weight_bytes = layer.weights.bytes();
+        let passes: &[AttentionPass] = match training {
+            true => &AttentionPass::ALL,
+            false => &[AttentionPass::Forward],
+        };
+        let mut workspace_bytes = 0;
+        for pass in passes {
+            let layer = AttentionLayer { pass: *pass, ..layer.clone() };
+            let bytes = layer.partials_offset(true)? + layer.partials_bytes_max()?;
+            workspace_bytes = workspace_bytes.max(bytes);
+        }
         Ok(AttentionBuffers {
-            weight_bytes,
-            workspace_bytes: if training { temporary.max(weight_bytes) } else { intermediate },
-            reserve_bytes: if training { intermediate } else { 0 },
+            weight_bytes: layer.weights.bytes(),
+            workspace_bytes,
+            reserve_bytes: if training { layer.intermediate_bytes()? } else { 0 },
         })
+    }
+
+    /// The most bytes that partial results of kernels of a pass may take in its workspace, whatever
+    /// the extent.
+    ///
+    /// # Errors
+    /// As [`AttentionDescriptor::buffers`].
+    pub(crate) fn partials_bytes_max(&self, pass: AttentionPass, training: bool) -> Result<u64> {
+        let most = self.extent_max();
+        let beams = if training { 1 } else { most.beams };
+        let layer = self.bare_layer(AttentionExtent { training, beams, ..most })?;
+        AttentionLayer { pass, ..layer }.partials_bytes_max()
     }
 
     /// The layer without its graphs.
@@ -200,7 +236,8 @@ impl AttentionLayer {
             AttentionRole::Weights => self.weights.elements(),
             AttentionRole::QueryLengths => all(sequences, &[]),
             AttentionRole::KeyLengths => all(kv_sequences, &[]),
-            AttentionRole::Steps | AttentionRole::LowWindow | AttentionRole::HighWindow => steps,
+            AttentionRole::Steps => i64::from(extent.one_step),
+            AttentionRole::LowWindow | AttentionRole::HighWindow => steps,
             AttentionRole::Output
             | AttentionRole::OutputGradient
             | AttentionRole::MaskedOutputGradient => {
@@ -285,6 +322,84 @@ impl AttentionLayer {
             let text = "attention layer: intermediate tensors exceed 2^62 bytes";
             end.filter(|end| *end <= 1 << 62).ok_or_else(|| Error::bad_param(text))
         })
+    }
+
+    /// Bytes of the windows in the workspace: starts, and behind them ends, each of whole pieces of
+    /// [`WINDOW_STEPS`]; 0 where they are by value, and in backward passes.
+    pub(crate) fn windows_bytes(&self) -> u64 {
+        let in_memory = self.pass == AttentionPass::Forward && !self.extent.one_step;
+        let steps = (self.extent.queries as u64).next_multiple_of(WINDOW_STEPS as u64);
+        if in_memory { 2 * steps * size_of::<i32>() as u64 } else { 0 }
+    }
+
+    /// Offset of the windows in the workspace, in bytes: behind intermediate tensors of inference,
+    /// temporary ones of training, and the gradients of weights if they are added to others.
+    ///
+    /// # Errors
+    /// As [`AttentionLayer::tensor`].
+    pub(crate) fn windows_offset(&self, adds: bool) -> Result<u64> {
+        let bytes = match self.pass {
+            AttentionPass::Forward if self.extent.training => 0,
+            AttentionPass::Forward => self.intermediate_bytes()?,
+            AttentionPass::BackwardData => self.bytes(AttentionRole::AttendedGradient)?,
+            AttentionPass::BackwardWeights if adds => self.weights.bytes(),
+            AttentionPass::BackwardWeights => 0,
+        };
+        Ok(bytes.next_multiple_of(ALIGNMENT))
+    }
+
+    /// Offset of partial results of kernels in the workspace, in bytes.
+    ///
+    /// # Errors
+    /// As [`AttentionLayer::tensor`].
+    pub(crate) fn partials_offset(&self, adds: bool) -> Result<u64> {
+        Ok(self.windows_offset(adds)? + self.windows_bytes().next_multiple_of(ALIGNMENT))
+    }
+
+    /// The most bytes that partial results of kernels may take: of splits, and of the backward pass
+    /// of the data the gradient of the queries in whole tiles of accumulators, and sums of each.
+    fn partials_bytes_max(&self) -> Result<u64> {
+        use AttentionRole::{
+            Attended, AttendedGradient, KeyGradients, MaskedOutputGradient, Output,
+            ProjectedKeyGradients, ProjectedKeys, ProjectedQueries, ProjectedQueryGradients,
+            ProjectedValueGradients, ProjectedValues, QueryGradients, ValueGradients,
+            WeightGradients,
+        };
+        let results: &[AttentionRole] = match self.pass {
+            AttentionPass::Forward => {
+                &[ProjectedQueries, ProjectedKeys, ProjectedValues, Attended, Output]
+            }
+            AttentionPass::BackwardData => &[
+                MaskedOutputGradient,
+                AttendedGradient,
+                ProjectedQueryGradients,
+                ProjectedKeyGradients,
+                ProjectedValueGradients,
+                QueryGradients,
+                KeyGradients,
+                ValueGradients,
+            ],
+            AttentionPass::BackwardWeights => &[WeightGradients],
+        };
+        let mut largest = 0;
+        for role in results {
+            largest = largest.max(self.tensor(*role)?.1 as u64);
+        }
+        let accumulator = self.descriptor.math().dtype().bytes() as u64;
+        let of_gradients = match self.pass {
+            AttentionPass::BackwardData => {
+                let heads = self.descriptor.heads() as u64;
+                let sequences = (self.extent.batch as u64).saturating_mul(heads);
+                let steps = (self.extent.queries as u64).next_multiple_of(TILE_QUERIES);
+                let elements = (self.descriptor.depth() as u64).next_multiple_of(TILE_ELEMENTS) + 2;
+                let rows = sequences.saturating_mul(steps);
+                rows.saturating_mul(elements).saturating_mul(accumulator)
+            }
+            _ => 0,
+        };
+        let splits = largest.saturating_mul(accumulator).saturating_mul(SPLITS);
+        let of_splits = splits.min(SPLITS_BYTES_MAX);
+        Ok(of_gradients.saturating_add(of_splits).next_multiple_of(ALIGNMENT))
     }
 
     /// Offset of an intermediate tensor among all of them, in bytes; of a temporary one, in the

@@ -30,8 +30,8 @@ pub use data::{
 };
 pub use descriptor::{AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap};
 pub use extent::AttentionExtent;
-pub(crate) use layer::DROPOUTS;
 pub use layer::{AttentionBuffers, AttentionLayer, AttentionPlace, AttentionStage};
+pub(crate) use layer::{DROPOUTS, WINDOW_STEPS};
 pub use pass::AttentionPass;
 pub use role::AttentionRole;
 pub use sdpa::sdpa_from_json;

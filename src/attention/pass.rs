@@ -15,6 +15,10 @@ pub enum AttentionPass {
 }
 
 impl AttentionPass {
+    /// All passes, in their order.
+    pub const ALL: [AttentionPass; 3] =
+        [AttentionPass::Forward, AttentionPass::BackwardData, AttentionPass::BackwardWeights];
+
     /// Name in messages.
     pub fn name(self) -> &'static str {
         match self {

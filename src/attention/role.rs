@@ -18,7 +18,7 @@ pub enum AttentionRole {
     QueryLengths,
     /// Number of time steps of each key sequence: `devSeqLengthsKV`.
     KeyLengths,
-    /// Indices of the time steps computed.
+    /// The index of the time step that is computed, of a call for one.
     Steps,
     /// First key of the window of each time step: `loWinIdx`.
     LowWindow,

@@ -126,10 +126,15 @@ impl Lowering<'_> {
         let of_steps = [1, 1, extent.steps(), 1];
         let of_queries = [extent.batch, extent.beams, extent.steps(), 1];
         let lengths = add(QueryLengths, [extent.batch, extent.beams, 1, 1]);
-        let [steps, low, high] = [Steps, LowWindow, HighWindow].map(|role| add(role, of_steps));
+        let [low, high] = [LowWindow, HighWindow].map(|role| add(role, of_steps));
         let [begin, end] = [KeyBegin, KeyEnd].map(|role| add(role, of_queries));
+        let step = extent.one_step.then(|| add(Steps, of_steps));
         // f32 cannot represent every step.
         let exact = |mode| Pointwise::new(mode).math(Math::F64);
+        let steps = match step {
+            Some(step) => step,
+            None => stage.graph.pointwise(exact(Mode::GenIndex).axis(2), &[low])?,
+        };
         let within = stage.graph.pointwise(exact(Mode::CmpLt), &[steps, lengths])?;
         stage.graph.pointwise_into(exact(Mode::Mul), &[within, low], begin);
         stage.graph.pointwise_into(exact(Mode::Mul), &[within, high], end);

@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "another library's stream is a number that nobody can check")]
 
 mod buffer;
+mod context;
 mod counts;
 mod cuda;
 mod driver;

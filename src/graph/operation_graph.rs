@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::error::{Error, Result};
+use crate::expr::Mode;
 use crate::graph::canonical::{Canonical, CanonicalGraph, GraphDigest, canonical};
 use crate::graph::find::find;
 use crate::graph::operation::{Op, Operation, writes};
@@ -58,21 +59,26 @@ impl OperationGraph {
         &self.operations
     }
 
-    /// What results are added to, with these: `beta` scales what the memory of a result held. Both
-    /// are in memory, and nothing else reads the former.
+    /// What results are added to, with these: `beta` scales what the memory of a result held, and a
+    /// residual is added to a product. Both are in memory, and nothing else reads the former.
     pub(crate) fn added(&self) -> impl Iterator<Item = [i64; 2]> + '_ {
         let stored = |uid: &i64| self.tensor(*uid).is_ok_and(|of| !of.is_virtual && !of.by_value);
         let readers = |uid: &i64| {
             let read = self.operations.iter().flat_map(|of| &of.inputs);
             read.filter(|input| *input == uid).count()
         };
+        let multiplies = self.operations.iter().any(|of| matches!(of.op, Op::Matmul(_)));
         self.operations.iter().filter_map(move |operation| {
-            let reads_result = match &operation.op {
-                Op::Convolution(op) => op.reads_result(),
-                Op::Resample(op) => op.reads_result(),
-                _ => false,
-            };
-            let before = operation.inputs.last().filter(|_| reads_result)?;
+            let before = match &operation.op {
+                Op::Convolution(op) if op.reads_result() => operation.inputs.last(),
+                Op::Resample(op) if op.reads_result() => operation.inputs.last(),
+                // A residual that is added to a product.
+                Op::Pointwise(op) if op.mode == Mode::Add && multiplies => {
+                    let mut residuals = operation.inputs.iter().filter(|uid| stored(uid));
+                    residuals.next().filter(|_| residuals.next().is_none())
+                }
+                _ => None,
+            }?;
             let pair = [*before, operation.outputs[0]];
             (pair.iter().all(stored) && readers(before) == 1).then_some(pair)
         })

@@ -1,32 +1,37 @@
 //! Multi-head attention on a device: plans by pass and extent, and how they are launched.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 
 use crate::attention::{
     AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionPass, AttentionPlace,
     AttentionRole, DROPOUTS, SequenceAxis,
 };
-use crate::device::{Buffer, Stream};
+use crate::device::Stream;
 use crate::error::{Error, Result};
+use crate::layers::attention_windows::WindowWriter;
+use crate::layers::bounded::Bounded;
 use crate::layers::dropout::DropoutStates;
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::weight_sum::Sum;
-use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
+use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Memory, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
 /// An attention layer on one device.
 ///
-/// Plans are kept for every extent that has been used. They do not depend on windows, lengths, the
-/// seeds of dropouts, or the step of an incremental call, which are data. Calls share the layer's
-/// own memory and must run one after the other, as on one stream.
+/// Plans are kept for the last 32 extents and passes. They do not depend on windows, lengths, the
+/// seeds of dropouts, or the step of an incremental call, which are data.
+///
+/// Calls launch and do nothing else: they wait for nothing, allocate nothing on the device, and
+/// compute in the caller's memory, so that they may be captured into a CUDA graph; calls on several
+/// streams share the state of the dropouts only. What a call writes may overlap nothing else, but
+/// for outputs in the place of residuals in the same layout, and of queries and residuals that are
+/// one.
 pub struct MultiHeadAttention {
     kiln: Kiln,
     descriptor: AttentionDescriptor,
-    built: HashMap<(AttentionPass, AttentionExtent), Built>,
-    /// Workspace of the plans.
-    scratch: Buffer,
+    built: Bounded<(AttentionPass, AttentionExtent), Built>,
+    /// Built with the first plans whose windows are in memory.
+    windows: Option<WindowWriter>,
     states: DropoutStates,
     /// What the reserve spaces of this layer hold.
     reserves: Reserves<Vectors>,
@@ -35,14 +40,14 @@ pub struct MultiHeadAttention {
 /// The tensors of a call by role, and its windows.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments<'a> {
-    pub(super) tensors: [Option<&'a Buffer>; AttentionRole::ALL.len()],
+    pub(super) tensors: [Option<Memory<'a>>; AttentionRole::ALL.len()],
     /// The time step to compute; negative: all.
     pub(super) step: i32,
     /// Windows of all steps; empty in the backward passes.
     pub(super) low: &'a [i32],
     pub(super) high: &'a [i32],
-    pub(super) workspace: Option<&'a Buffer>,
-    pub(super) reserve: Option<&'a Buffer>,
+    pub(super) workspace: Option<Memory<'a>>,
+    pub(super) reserve: Option<Memory<'a>>,
     /// Whether weight gradients are added to those in memory.
     pub(super) adds: bool,
 }
@@ -55,7 +60,6 @@ struct Vectors(AttentionExtent);
 struct Built {
     layer: AttentionLayer,
     stages: Vec<BuiltStage>,
-    windows: Windows,
     /// Of the weights' pass, what adds its results to the gradients in memory.
     sum: Option<Sum>,
 }
@@ -77,16 +81,8 @@ struct View {
     step_bytes: u64,
 }
 
-/// The steps of a call and their windows in device memory.
-struct Windows {
-    /// Step indices, window starts and window ends, one array after the other.
-    buffer: Buffer,
-    /// Contents of the buffer.
-    values: Vec<i32>,
-}
-
-const WINDOWS: [AttentionRole; 3] =
-    [AttentionRole::Steps, AttentionRole::LowWindow, AttentionRole::HighWindow];
+/// Plans of a layer that are kept, by pass and extent.
+const PLANS_MAX: usize = 32;
 
 pub(super) fn bad<T>(pass: AttentionPass, rule: String) -> Result<T> {
     Err(Error::bad_param(format!("{}: {rule}", pass.name())))
@@ -105,8 +101,8 @@ impl Kiln {
         Ok(MultiHeadAttention {
             kiln: self.clone(),
             descriptor: *descriptor,
-            built: HashMap::new(),
-            scratch: self.device().alloc(0)?,
+            built: Bounded::new(PLANS_MAX),
+            windows: None,
             states: DropoutStates::new(
                 self.device(),
                 &[descriptor.get().attn_dropout, descriptor.get().post_dropout],
@@ -144,11 +140,24 @@ impl MultiHeadAttention {
         pass: AttentionPass,
         extent: AttentionExtent,
     ) -> Result<Vec<&ExecutionPlan>> {
-        let built = find(&mut self.built, &self.kiln, &self.descriptor, (pass, extent))?;
+        let built = self.find(pass, extent)?;
         Ok(built.stages.iter().map(|stage| &stage.plan).collect())
     }
 
-    /// Checks the sizes of a call's buffers and launches the pass.
+    /// The plans of a pass for an extent, which are built if necessary.
+    fn find(&mut self, pass: AttentionPass, extent: AttentionExtent) -> Result<&mut Built> {
+        let key = (pass, extent);
+        if !self.built.has(&key) {
+            let built = Built::new(&self.kiln, self.descriptor.lowered(pass, extent)?)?;
+            if self.windows.is_none() && built.layer.windows_bytes() > 0 {
+                self.windows = Some(WindowWriter::new(&self.kiln)?);
+            }
+            self.built.insert(key, built);
+        }
+        Ok(self.built.get(&key).expect("it has been built"))
+    }
+
+    /// Checks the sizes of a call's memory and launches the pass.
     pub(super) fn run(
         &mut self,
         stream: &Stream,
@@ -156,24 +165,22 @@ impl MultiHeadAttention {
         extent: AttentionExtent,
         call: &Arguments<'_>,
     ) -> Result<()> {
-        let MultiHeadAttention { kiln, descriptor, built, scratch, states, .. } = self;
-        let built = find(built, kiln, descriptor, (pass, extent))?;
+        self.find(pass, extent)?;
+        let MultiHeadAttention { built, windows, states, .. } = self;
+        let built = built.get(&(pass, extent)).expect("it has been built");
         built.check(call)?;
-        built.windows.set(stream, call, extent)?;
-        let plans = built.stages.iter().map(|stage| stage.plan.workspace_bytes());
-        let needed = plans.max().unwrap_or(0);
-        if needed > scratch.bytes() {
-            stream.synchronize()?;
-            *scratch = kiln.device().alloc(needed)?;
+        built.check_overlaps(call)?;
+        if let (Some(writer), 1..) = (windows, built.layer.windows_bytes()) {
+            built.write_windows(writer, stream, call)?;
         }
         let call = call
-            .with(AttentionRole::DropoutSeeds, states.memory())
-            .with(AttentionRole::DropoutPositions, states.memory());
-        built.launch(stream, &call, scratch)
+            .with(AttentionRole::DropoutSeeds, states.memory().into())
+            .with(AttentionRole::DropoutPositions, states.memory().into());
+        built.launch(stream, &call)
     }
 
     /// Notes what a reserve space holds.
-    pub(super) fn record(&self, reserve: &Buffer, extent: AttentionExtent, phase: Phase) {
+    pub(super) fn record(&self, reserve: Memory<'_>, extent: AttentionExtent, phase: Phase) {
         self.reserves.record(reserve.address(), Vectors::new(extent), phase);
     }
 
@@ -181,7 +188,7 @@ impl MultiHeadAttention {
     pub(super) fn check_reserve(
         &self,
         pass: AttentionPass,
-        reserve: &Buffer,
+        reserve: Memory<'_>,
         extent: AttentionExtent,
     ) -> Result<()> {
         let needed = match pass {
@@ -213,21 +220,6 @@ impl fmt::Debug for MultiHeadAttention {
     }
 }
 
-/// Finds the plans of a pass for an extent, or builds them.
-fn find<'a>(
-    built: &'a mut HashMap<(AttentionPass, AttentionExtent), Built>,
-    kiln: &Kiln,
-    descriptor: &AttentionDescriptor,
-    (pass, extent): (AttentionPass, AttentionExtent),
-) -> Result<&'a mut Built> {
-    match built.entry((pass, extent)) {
-        Entry::Occupied(known) => Ok(known.into_mut()),
-        Entry::Vacant(place) => {
-            Ok(place.insert(Built::new(kiln, descriptor.lowered(pass, extent)?)?))
-        }
-    }
-}
-
 impl Default for Arguments<'_> {
     fn default() -> Self {
         Arguments {
@@ -244,61 +236,20 @@ impl Default for Arguments<'_> {
 
 impl<'a> Arguments<'a> {
     /// Adds a tensor.
-    pub(super) fn with(mut self, role: AttentionRole, buffer: &'a Buffer) -> Arguments<'a> {
-        self.tensors[role as usize] = Some(buffer);
+    pub(super) fn with(mut self, role: AttentionRole, memory: Memory<'a>) -> Arguments<'a> {
+        self.tensors[role as usize] = Some(memory);
         self
     }
 
-    /// The buffer of the intermediate tensors that the pass keeps, and its name.
-    fn kept(&self) -> (&'static str, Option<&'a Buffer>) {
-        match self.reserve {
-            Some(reserve) => ("reserve space", Some(reserve)),
-            None => ("workspace", self.workspace),
-        }
-    }
-
-    /// The buffer of a tensor.
-    fn buffer(&self, role: AttentionRole) -> Option<&'a Buffer> {
-        let is_scratch = role == AttentionRole::WeightGradients && self.adds;
+    /// The memory of a tensor.
+    fn memory(&self, role: AttentionRole) -> Option<Memory<'a>> {
+        let is_result = role == AttentionRole::WeightGradients && self.adds;
         match role {
-            _ if is_scratch || role.is_temporary() => self.workspace,
-            _ if role.is_intermediate() => self.kept().1,
+            AttentionRole::LowWindow | AttentionRole::HighWindow => self.workspace,
+            _ if is_result || role.is_temporary() => self.workspace,
+            _ if role.is_intermediate() => self.reserve.or(self.workspace),
             _ => self.tensors[role as usize],
         }
-    }
-}
-
-impl Windows {
-    /// Allocates the windows of all steps if the pass reads them; the window of a single step is
-    /// passed by value.
-    fn new(kiln: &Kiln, layer: &AttentionLayer) -> Result<Windows> {
-        let AttentionExtent { one_step, queries, .. } = layer.extent;
-        let reads = layer.pass == AttentionPass::Forward && !one_step;
-        let count = if reads { 3 * queries as u64 } else { 0 };
-        let buffer = kiln.device().alloc(count * size_of::<i32>() as u64)?;
-        Ok(Windows { buffer, values: Vec::new() })
-    }
-
-    fn set(
-        &mut self,
-        stream: &Stream,
-        call: &Arguments<'_>,
-        extent: AttentionExtent,
-    ) -> Result<()> {
-        if extent.one_step || call.low.is_empty() {
-            return Ok(());
-        }
-        let of = extent.queries as usize;
-        let windows = [&call.low[..of], &call.high[..of]];
-        if !self.values.is_empty() && self.values[of..].chunks(of).eq(windows) {
-            return Ok(());
-        }
-        let values: Vec<i32> = (0..of as i32).chain(windows.concat()).collect();
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        self.values.clear();
-        self.buffer.write_on(stream, 0, &bytes)?;
-        self.values = values;
-        Ok(())
     }
 }
 
@@ -309,8 +260,8 @@ impl View {
         let size = tensor.dtype.bytes() as u64;
         let base = match role {
             _ if role.is_intermediate() => layer.intermediate_offset(role)?,
-            AttentionRole::LowWindow => layer.bytes(role)?,
-            AttentionRole::HighWindow => 2 * layer.bytes(role)?,
+            AttentionRole::LowWindow => layer.windows_offset(false)?,
+            AttentionRole::HighWindow => layer.windows_offset(false)? + layer.windows_bytes() / 2,
             AttentionRole::DropoutPositions => layer.bytes(AttentionRole::DropoutSeeds)?,
             _ => 0,
         };
@@ -327,10 +278,11 @@ impl View {
 
 impl Built {
     fn new(kiln: &Kiln, layer: AttentionLayer) -> Result<Built> {
-        let windows = Windows::new(kiln, &layer)?;
+        let AttentionLayer { descriptor, pass, extent, .. } = &layer;
+        let partials = descriptor.partials_bytes_max(*pass, extent.training)?;
         let mut stages = Vec::new();
         for stage in &layer.stages {
-            let plan = kiln.plan(&stage.graph)?;
+            let plan = kiln.plan_within(&stage.graph, partials)?;
             let (mut pack, mut views) = (VariantPack::new(), Vec::new());
             for uid in plan.tensors() {
                 let place = stage.places.iter().find(|place| place.uid == uid);
@@ -349,26 +301,47 @@ impl Built {
         let adds = layer.pass == AttentionPass::BackwardWeights && count > 0;
         let whole = TensorDesc::packed(0, "weights", &[count], dtype);
         let sum = adds.then(|| Sum::new(kiln, &whole, 0)).transpose()?;
-        Ok(Built { layer, stages, windows, sum })
+        Ok(Built { layer, stages, sum })
     }
 
-    /// Checks the sizes of all buffers.
+    /// Writes the windows of all steps to the workspace.
+    fn write_windows(
+        &self,
+        writer: &mut WindowWriter,
+        stream: &Stream,
+        call: &Arguments<'_>,
+    ) -> Result<()> {
+        let (first, steps) = (self.layer.windows_offset(false)?, self.layer.extent.queries);
+        let ends = first + self.layer.windows_bytes() / 2;
+        let workspace = call.workspace.expect("it was checked");
+        for (offset, numbers) in [(first, call.low), (ends, call.high)] {
+            writer.write(stream, &numbers[..steps as usize], (workspace, offset))?;
+        }
+        Ok(())
+    }
+
+    /// Checks the sizes of all memory.
     fn check(&self, call: &Arguments<'_>) -> Result<()> {
         let pass = self.layer.pass;
-        for (role, buffer) in AttentionRole::ALL.into_iter().zip(call.tensors) {
-            let Some(buffer) = buffer else { continue };
-            let (bytes, needed) = (buffer.bytes(), self.layer.bytes(role)?);
+        for (role, memory) in AttentionRole::ALL.into_iter().zip(call.tensors) {
+            let Some(memory) = memory else { continue };
+            let (bytes, needed) = (memory.bytes(), self.layer.bytes(role)?);
             if bytes < needed {
                 let name = role.name();
                 return bad(pass, format!("`{name}` has {bytes} bytes, the layer needs {needed}"));
             }
         }
+        let reserve = match call.reserve {
+            Some(reserve) => {
+                Some(("reserve space", Some(reserve), self.layer.intermediate_bytes()?))
+            }
+            None => None,
+        };
         let workspace = ("workspace", call.workspace, self.workspace_bytes(call)?);
-        let (name, kept) = call.kept();
-        for (name, buffer, needed) in [(name, kept, self.layer.intermediate_bytes()?), workspace] {
-            let bytes = buffer.map_or(0, Buffer::bytes);
+        for (name, memory, needed) in reserve.into_iter().chain([workspace]) {
+            let bytes = memory.map_or(0, |memory| memory.bytes());
             if bytes < needed {
-                let has = match buffer {
+                let has = match memory {
                     Some(_) => format!("the {name} has {bytes} bytes, the layer needs {needed}"),
                     None => format!("the layer needs a {name} of {needed} bytes, there is none"),
                 };
@@ -378,18 +351,65 @@ impl Built {
         Ok(())
     }
 
-    /// Bytes of the workspace of a pass of training.
-    fn workspace_bytes(&self, call: &Arguments<'_>) -> Result<u64> {
-        match self.layer.pass {
-            AttentionPass::Forward => Ok(0),
-            AttentionPass::BackwardData => self.layer.bytes(AttentionRole::AttendedGradient),
-            AttentionPass::BackwardWeights if call.adds => Ok(self.layer.weights.bytes()),
-            AttentionPass::BackwardWeights => Ok(0),
+    /// Checks that nothing that is written overlaps anything else, but for outputs in the place of
+    /// queries or residuals, which are read before or where they are written.
+    fn check_overlaps(&self, call: &Arguments<'_>) -> Result<()> {
+        use AttentionRole::{
+            KeyGradients, Output, Queries, QueryGradients, Residuals, ValueGradients,
+            WeightGradients,
+        };
+        let written: &[AttentionRole] = match self.layer.pass {
+            AttentionPass::Forward => &[Output],
+            AttentionPass::BackwardData => &[QueryGradients, KeyGradients, ValueGradients],
+            AttentionPass::BackwardWeights => &[WeightGradients],
+        };
+        let range = |memory: Memory<'_>, bytes: u64| (memory.address(), memory.address() + bytes);
+        let meet = |a: (u64, u64), b: (u64, u64)| a.0 < b.1 && b.0 < a.1 && a.0 < a.1 && b.0 < b.1;
+        let mut all = [("", None, (0, 0)); AttentionRole::ALL.len() + 2];
+        for (at, (role, memory)) in AttentionRole::ALL.into_iter().zip(call.tensors).enumerate() {
+            if let Some(memory) = memory {
+                all[at] = (role.name(), Some(role), range(memory, self.layer.bytes(role)?));
+            }
         }
+        let of_call = [
+            ("workspace", call.workspace, self.workspace_bytes(call)?),
+            ("reserve space", call.reserve, self.layer.intermediate_bytes()?),
+        ];
+        for (place, (name, memory, bytes)) in all.iter_mut().rev().zip(of_call) {
+            *place = (name, None, memory.map_or((0, 0), |memory| range(memory, bytes)));
+        }
+        for (at, (name, role, own)) in all.iter().enumerate() {
+            if role.is_some_and(|role| !written.contains(&role)) {
+                continue;
+            }
+            for (other_at, (other_name, other, theirs)) in all.iter().enumerate() {
+                let in_place = *role == Some(Output)
+                    && matches!(other, Some(Queries | Residuals))
+                    && own == theirs;
+                if at != other_at && meet(*own, *theirs) && !in_place {
+                    return bad(
+                        self.layer.pass,
+                        format!("`{name}` is written but its memory overlaps `{other_name}`"),
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 
-    fn launch(&mut self, stream: &Stream, call: &Arguments<'_>, scratch: &Buffer) -> Result<()> {
-        let step = call.step.max(0);
+    /// Bytes of the workspace of a call.
+    fn workspace_bytes(&self, call: &Arguments<'_>) -> Result<u64> {
+        let plans = self.stages.iter().map(|stage| stage.plan.workspace_bytes());
+        Ok(self.layer.partials_offset(call.adds)? + plans.max().unwrap_or(0))
+    }
+
+    fn launch(&mut self, stream: &Stream, call: &Arguments<'_>) -> Result<()> {
+        let (step, offset) = (call.step.max(0), self.layer.partials_offset(call.adds)?);
+        let behind = |memory: Memory<'_>| {
+            let bytes = memory.bytes().checked_sub(offset)?;
+            Some(memory.slot().piece(offset, bytes))
+        };
+        let partials = call.workspace.and_then(behind);
         for BuiltStage { plan, pack, views } in &mut self.stages {
             for (view, (_, slot)) in views.iter().zip(&mut pack.entries) {
                 *slot = match (view.role, &slot) {
@@ -402,29 +422,20 @@ impl Built {
                     }
                     (AttentionRole::DropoutCount, _) => Slot::Value(DROPOUTS as f64),
                     (role, _) => {
-                        let buffer = match WINDOWS.contains(&role) {
-                            true => Some(&self.windows.buffer),
-                            false => call.buffer(role),
-                        };
-                        let buffer = buffer.expect("it was checked");
+                        let memory = call.memory(role).expect("it was checked");
                         let step = step as u64 * view.step_bytes;
-                        Slot::Memory {
-                            address: buffer.address() + view.offset_bytes + step,
-                            bytes: view.bytes,
-                            owner: buffer.owner(),
-                        }
+                        memory.slot().piece(view.offset_bytes + step, view.bytes)
                     }
                 };
             }
-            pack.workspace = Some(Slot::of(scratch));
+            pack.workspace = partials;
             plan.execute(stream, pack)?;
         }
         let gradients = call.tensors[AttentionRole::WeightGradients as usize];
         if let (Some(sum), Some(gradients), Some(results), true) =
             (&mut self.sum, gradients, call.workspace, call.adds)
         {
-            let of = |buffer: &Buffer| (buffer.address(), buffer.owner());
-            sum.execute(stream, of(results), of(gradients))?;
+            sum.execute(stream, results.slot(), gradients.slot())?;
         }
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! The backward passes of multi-head attention, with their checks.
 
 use crate::attention::{AttentionExtent, AttentionPass, AttentionRole, SequenceDataDescriptor};
-use crate::device::{Buffer, Stream};
+use crate::device::Stream;
 use crate::error::Result;
 use crate::layers::attention::{Arguments, MultiHeadAttention};
 use crate::layers::reserves::Phase;
 use crate::layers::weight_sum::WeightGradientMode;
+use crate::plan::Memory;
 
 /// Arguments of cuDNN's `cudnnMultiHeadAttnBackwardData`, as far as they are read: of windows,
 /// queries, keys and values the reserve space holds what is needed. Lengths are those of the
@@ -13,32 +14,32 @@ use crate::layers::weight_sum::WeightGradientMode;
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionBackwardData<'a> {
     /// The lengths of `q_desc` in device memory, `i32`.
-    pub seq_lengths_qo: &'a Buffer,
+    pub seq_lengths_qo: Memory<'a>,
     /// The lengths of `k_desc` in device memory, `i32`.
-    pub seq_lengths_kv: &'a Buffer,
+    pub seq_lengths_kv: Memory<'a>,
     /// Descriptor of `dout`.
     pub o_desc: &'a SequenceDataDescriptor,
     /// The gradient of the outputs, and of residuals; that of steps beyond the end of a sequence is
     /// ignored.
-    pub dout: &'a Buffer,
+    pub dout: Memory<'a>,
     /// Descriptor of `dqueries`.
     pub q_desc: &'a SequenceDataDescriptor,
     /// The gradient of the queries, 0 beyond the end of a sequence.
-    pub dqueries: &'a Buffer,
+    pub dqueries: Memory<'a>,
     /// Descriptor of `dkeys`.
     pub k_desc: &'a SequenceDataDescriptor,
     /// The gradient of the keys, 0 beyond the end of a sequence.
-    pub dkeys: &'a Buffer,
+    pub dkeys: Memory<'a>,
     /// Descriptor of `dvalues`.
     pub v_desc: &'a SequenceDataDescriptor,
     /// The gradient of the values, 0 beyond the end of a sequence.
-    pub dvalues: &'a Buffer,
+    pub dvalues: Memory<'a>,
     /// The weight buffer.
-    pub weights: &'a Buffer,
+    pub weights: Memory<'a>,
     /// The workspace; `None` if its size is 0.
-    pub workspace: Option<&'a Buffer>,
+    pub workspace: Option<Memory<'a>>,
     /// The reserve space that the forward pass wrote.
-    pub reserve: &'a Buffer,
+    pub reserve: Memory<'a>,
 }
 
 /// Arguments of cuDNN's `cudnnMultiHeadAttnBackwardWeights`, as far as they are read: of weights
@@ -50,29 +51,29 @@ pub struct AttentionBackwardWeights<'a> {
     /// Whether gradients are added to those in memory: `addGrad`.
     pub mode: WeightGradientMode,
     /// The lengths of `q_desc` in device memory, `i32`.
-    pub seq_lengths_qo: &'a Buffer,
+    pub seq_lengths_qo: Memory<'a>,
     /// The lengths of `k_desc` in device memory, `i32`.
-    pub seq_lengths_kv: &'a Buffer,
+    pub seq_lengths_kv: Memory<'a>,
     /// Descriptor of `queries`.
     pub q_desc: &'a SequenceDataDescriptor,
     /// The queries, as in the forward pass.
-    pub queries: &'a Buffer,
+    pub queries: Memory<'a>,
     /// Descriptor of `keys`.
     pub k_desc: &'a SequenceDataDescriptor,
     /// The keys, as in the forward pass.
-    pub keys: &'a Buffer,
+    pub keys: Memory<'a>,
     /// Descriptor of `values`.
     pub v_desc: &'a SequenceDataDescriptor,
     /// The values, as in the forward pass.
-    pub values: &'a Buffer,
+    pub values: Memory<'a>,
     /// Descriptor of the gradient of the outputs.
     pub o_desc: &'a SequenceDataDescriptor,
     /// The gradients of weights and biases, in the layout of the weight buffer.
-    pub dweights: &'a Buffer,
-    /// The workspace; `None` if its size is 0. Only gradients that are added need one.
-    pub workspace: Option<&'a Buffer>,
+    pub dweights: Memory<'a>,
+    /// The workspace; `None` if its size is 0.
+    pub workspace: Option<Memory<'a>>,
     /// The reserve space that the backward pass of the data wrote.
-    pub reserve: &'a Buffer,
+    pub reserve: Memory<'a>,
 }
 
 impl MultiHeadAttention {

@@ -2,10 +2,11 @@
 //! its checks.
 
 use crate::attention::{AttentionExtent, AttentionPass, AttentionRole, SequenceDataDescriptor};
-use crate::device::{Buffer, Stream};
+use crate::device::Stream;
 use crate::error::Result;
 use crate::layers::attention::{Arguments, MultiHeadAttention, bad};
 use crate::layers::reserves::Phase;
+use crate::plan::Memory;
 
 /// Arguments of `mcdnnMultiHeadAttnForward`; `None` is the document's NULL.
 #[derive(Debug, Clone, Copy)]
@@ -18,42 +19,41 @@ pub struct AttentionForward<'a> {
     /// sequence.
     pub hi_win_idx: &'a [i32],
     /// The lengths of `q_desc` in device memory, `i32`. They are not compared with `q_desc`.
-    pub seq_lengths_qo: &'a Buffer,
+    pub seq_lengths_qo: Memory<'a>,
     /// The lengths of `k_desc` in device memory, `i32`. They are not compared with `k_desc`.
-    pub seq_lengths_kv: &'a Buffer,
+    pub seq_lengths_kv: Memory<'a>,
     /// Descriptor of `queries` and `residuals`.
     pub q_desc: &'a SequenceDataDescriptor,
     /// The queries.
-    pub queries: &'a Buffer,
+    pub queries: Memory<'a>,
     /// Residuals, which are added to the outputs.
-    pub residuals: Option<&'a Buffer>,
+    pub residuals: Option<Memory<'a>>,
     /// Descriptor of `keys`.
     pub k_desc: &'a SequenceDataDescriptor,
     /// The keys.
-    pub keys: &'a Buffer,
+    pub keys: Memory<'a>,
     /// Descriptor of `values`.
     pub v_desc: &'a SequenceDataDescriptor,
     /// The values.
-    pub values: &'a Buffer,
+    pub values: Memory<'a>,
     /// Descriptor of `out`.
     pub o_desc: &'a SequenceDataDescriptor,
     /// The outputs. Those of steps beyond the end of a sequence, which the document leaves
     /// undefined, are bias, some of it dropped, plus residual; with one step, all other steps are
     /// left unchanged.
-    pub out: &'a Buffer,
+    pub out: Memory<'a>,
     /// The weight buffer.
-    pub weights: &'a Buffer,
+    pub weights: Memory<'a>,
     /// The workspace; `None` if its size is 0.
-    pub workspace: Option<&'a Buffer>,
-    /// The reserve space; a call with one is a training call, which needs no workspace.
-    pub reserve: Option<&'a Buffer>,
+    pub workspace: Option<Memory<'a>>,
+    /// The reserve space; a call with one is a training call.
+    pub reserve: Option<Memory<'a>>,
 }
 
 impl MultiHeadAttention {
-    /// Launches a forward pass on a stream. If the windows of a call for all steps differ from
-    /// those of the last such call, they are copied to the device on this stream first, and the
-    /// call waits for the copy. A call in training with dropout draws at the positions of
-    /// [`MultiHeadAttention::dropout_states`] and moves them on.
+    /// Launches a forward pass on a stream, and waits for nothing. The windows of a call for all
+    /// steps are written to the workspace first, 64 of them by a launch. A call in training with
+    /// dropout draws at the positions of [`MultiHeadAttention::dropout_states`] and moves them on.
     ///
     /// # Errors
     /// As [`AttentionDescriptor::extent`] and [`AttentionDescriptor::layer`]; `BadParam` for a step

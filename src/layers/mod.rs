@@ -10,6 +10,7 @@
 mod attention;
 mod attention_backward;
 mod attention_forward;
+mod attention_windows;
 mod bounded;
 mod dropout;
 mod reserves;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::{Buffer, Stream};
 use crate::dropout::{POSITION_BYTES, SEED_BYTES};
@@ -15,15 +15,15 @@ use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
 use crate::layers::rnn_plans::{Built, Pass, with_all_states};
-use crate::layers::rnn_sizes::TempSpace;
+use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
 use crate::plan::{ExecutionPlan, Kiln, Slot};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
 ///
-/// Kernels of inference depend neither on the number of steps nor on the states that a call provides
-/// or requests. Plans depend on the number of steps; those of the last 32 numbers are kept. A clone
-/// has its own plans and shares the kernels.
+/// Kernels of inference depend neither on the number of steps nor on the states that a call
+/// provides or requests. Plans depend on the number of steps; those of the last 32 numbers are
+/// kept. A clone has its own plans and shares the kernels.
 ///
 /// A call may have its final states in the memory of its initial ones (`hy` and `hx`, `cy` and
 /// `cx`), and the gradients of initial states in that of the gradients of final ones; the states
@@ -71,7 +71,7 @@ pub struct PersistentRnn {
     /// What a forward pass in training does with them; built with its plan.
     draw: Option<Draw>,
     /// Sizes that were asked for, by number of vectors and optional tensors.
-    pub(super) sizes: Arc<Mutex<Bounded<(i64, Optional), TempSpace>>>,
+    sizes: Arc<Mutex<Bounded<(i64, Optional), TempSpace>>>,
 }
 
 /// Plans of a network that are kept: each takes about 0.35 MB for a network of two layers.
@@ -169,10 +169,6 @@ impl PersistentRnn {
         &self.rnn
     }
 
-    pub(super) fn kiln(&self) -> &Kiln {
-        &self.kiln
-    }
-
     /// The batch size.
     pub fn mini_batch(&self) -> i64 {
         self.batch
@@ -222,6 +218,21 @@ impl PersistentRnn {
     pub fn prepare_packed(&mut self, rows: i64, with: Optional) -> Result<&ExecutionPlan> {
         self.expect_packed(Pass::Forward)?;
         Ok(self.find(Pass::Forward, rows, with)?.first_plan())
+    }
+
+    /// As [`Kiln::rnn_temp_space`], for this number of vectors; the last 256 answers are kept.
+    ///
+    /// # Errors
+    /// As [`Kiln::rnn_temp_space`].
+    pub fn temp_space(&self, rows: i64, with: Optional) -> Result<TempSpace> {
+        let known = || self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(space) = known().get(&(rows, with)) {
+            return Ok(*space);
+        }
+        let extent = Extent { batch: self.batch, rows };
+        let space = self.kiln.rnn_temp_space(&self.rnn, extent, with)?;
+        known().insert((rows, with), space);
+        Ok(space)
     }
 
     pub(super) fn expect_packed(&self, pass: Pass) -> Result<()> {
@@ -394,16 +405,6 @@ impl PersistentRnn {
         built.check(pass, pack)?;
         built.launch(pass, stream, pack)
     }
-}
-
-/// One step of each sequence.
-pub(super) fn one_step(batch: i64) -> Extent {
-    Extent { batch, rows: batch }
-}
-
-/// Whether the cell has states besides `h`.
-pub(super) fn has_others(rnn: &Rnn) -> bool {
-    rnn.build_cell().states.len() > 1
 }
 
 fn configs_of(plan: &ExecutionPlan) -> Vec<EngineConfig> {

@@ -1,6 +1,6 @@
 //! The backward passes of a recurrent network, and what they ask of its reserve space.
 
-use crate::device::{Buffer, Stream};
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::layers::reserves::Phase;
 use crate::layers::rnn::{PersistentRnn, Vectors};
@@ -8,7 +8,7 @@ use crate::layers::rnn_forward::needs_lengths;
 use crate::layers::rnn_pack::RnnPack;
 use crate::layers::rnn_plans::Pass;
 use crate::layers::weight_sum::WeightGradientMode;
-use crate::plan::Slot;
+use crate::plan::{Memory, Slot};
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
 
 /// Arguments of cuDNN's `cudnnRNNBackwardData_v8`; `None` is NULL.
@@ -17,33 +17,33 @@ pub struct RnnBackwardData<'a> {
     /// The network.
     pub descriptor: &'a RnnDescriptor,
     /// The lengths of `x_desc` in device memory, `i32`, as in the forward pass.
-    pub lengths: &'a Buffer,
+    pub lengths: Memory<'a>,
     /// Descriptor of `y` and `dy`.
     pub y_desc: &'a RnnDataDescriptor,
     /// The gradient of `y`; that of steps beyond a sequence's length is ignored.
-    pub dy: &'a Buffer,
+    pub dy: Memory<'a>,
     /// Descriptor of `x` and `dx`.
     pub x_desc: &'a RnnDataDescriptor,
     /// The gradient of `x`.
-    pub dx: &'a Buffer,
+    pub dx: Memory<'a>,
     /// `h` before the first step, as in the forward pass.
-    pub hx: Option<&'a Buffer>,
+    pub hx: Option<Memory<'a>>,
     /// The gradient of `h` after the last step; `None`: 0.
-    pub dhy: Option<&'a Buffer>,
+    pub dhy: Option<Memory<'a>>,
     /// The gradient of `hx`; `None`: not written.
-    pub dhx: Option<&'a Buffer>,
+    pub dhx: Option<Memory<'a>>,
     /// Cell state before the first step, LSTM only.
-    pub cx: Option<&'a Buffer>,
+    pub cx: Option<Memory<'a>>,
     /// The gradient of the cell state after the last step; `None`: 0.
-    pub dcy: Option<&'a Buffer>,
+    pub dcy: Option<Memory<'a>>,
     /// The gradient of `cx`; `None`: not written.
-    pub dcx: Option<&'a Buffer>,
+    pub dcx: Option<Memory<'a>>,
     /// The weight space.
-    pub weight_space: &'a Buffer,
+    pub weight_space: Memory<'a>,
     /// The workspace; `None` if its size is 0.
-    pub workspace: Option<&'a Buffer>,
+    pub workspace: Option<Memory<'a>>,
     /// The reserve space that the forward pass wrote.
-    pub reserve: &'a Buffer,
+    pub reserve: Memory<'a>,
 }
 
 /// Arguments of cuDNN's `cudnnRNNBackwardWeights_v8`.
@@ -54,23 +54,23 @@ pub struct RnnBackwardWeights<'a> {
     /// Must be [`WeightGradientMode::Add`].
     pub mode: WeightGradientMode,
     /// The lengths of `x_desc` in device memory, `i32`, as in the forward pass.
-    pub lengths: &'a Buffer,
+    pub lengths: Memory<'a>,
     /// Descriptor of `x`.
     pub x_desc: &'a RnnDataDescriptor,
     /// The input.
-    pub x: &'a Buffer,
+    pub x: Memory<'a>,
     /// `h` before the first step, as in the forward pass.
-    pub hx: Option<&'a Buffer>,
+    pub hx: Option<Memory<'a>>,
     /// Descriptor of `y`.
     pub y_desc: &'a RnnDataDescriptor,
     /// The output of the forward pass.
-    pub y: &'a Buffer,
+    pub y: Memory<'a>,
     /// The weight space of gradients, to which those of this pass are added.
-    pub weight_gradients: &'a Buffer,
+    pub weight_gradients: Memory<'a>,
     /// The workspace; `None` if its size is 0.
-    pub workspace: Option<&'a Buffer>,
+    pub workspace: Option<Memory<'a>>,
     /// The reserve space that the backward pass of the data wrote.
-    pub reserve: &'a Buffer,
+    pub reserve: Memory<'a>,
 }
 
 impl PersistentRnn {

@@ -1,13 +1,14 @@
 //! The forward pass of a recurrent network by descriptors (`mcdnnRNNForward`, section 6.2.1.36),
 //! with its checks.
 
-use crate::device::{Buffer, Stream};
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
 use crate::layers::rnn::PersistentRnn;
 use crate::layers::rnn_pack::RnnPack;
 use crate::layers::rnn_plans::Pass;
 use crate::layers::rnn_sizes::TempSpace;
+use crate::plan::Memory;
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
 
 /// `mcdnnForwardMode_t` (section 6.1.2.2).
@@ -28,33 +29,33 @@ pub struct RnnForward<'a> {
     /// Inference or training.
     pub mode: ForwardMode,
     /// The lengths of `x_desc` in device memory, `i32`. They are not compared with `x_desc`.
-    pub lengths: &'a Buffer,
+    pub lengths: Memory<'a>,
     /// Descriptor of `x`.
     pub x_desc: &'a RnnDataDescriptor,
     /// The input.
-    pub x: &'a Buffer,
+    pub x: Memory<'a>,
     /// Descriptor of `y`.
     pub y_desc: &'a RnnDataDescriptor,
     /// The output.
-    pub y: &'a Buffer,
+    pub y: Memory<'a>,
     /// Dimensions of `hx` and `hy`: layers times directions, batch, elements of `h`.
     pub h_dims: [i64; 3],
     /// `h` before the first step; `None`: 0.
-    pub hx: Option<&'a Buffer>,
+    pub hx: Option<Memory<'a>>,
     /// `h` after the last step; `None`: not written.
-    pub hy: Option<&'a Buffer>,
+    pub hy: Option<Memory<'a>>,
     /// Dimensions of `cx` and `cy`; for cells other than LSTM, all three fields are ignored.
     pub c_dims: [i64; 3],
     /// Cell state before the first step, LSTM only; `None`: 0.
-    pub cx: Option<&'a Buffer>,
+    pub cx: Option<Memory<'a>>,
     /// Cell state after the last step, LSTM only; `None`: not written.
-    pub cy: Option<&'a Buffer>,
+    pub cy: Option<Memory<'a>>,
     /// The weight space.
-    pub weight_space: &'a Buffer,
+    pub weight_space: Memory<'a>,
     /// The workspace; `None` if its size is 0.
-    pub workspace: Option<&'a Buffer>,
+    pub workspace: Option<Memory<'a>>,
     /// The reserve space, in training only; `None` if its size is 0.
-    pub reserve: Option<&'a Buffer>,
+    pub reserve: Option<Memory<'a>>,
 }
 
 impl PersistentRnn {

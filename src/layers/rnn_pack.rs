@@ -1,7 +1,7 @@
 //! Packs of a recurrent network's tensors.
 
 use crate::device::Buffer;
-use crate::plan::{DeviceMemory, Kept, Slot};
+use crate::plan::{DeviceMemory, Kept, Memory, Slot};
 use crate::rnn::{Optional, Role};
 
 /// The addresses of a network's tensors, which the caller keeps alive.
@@ -58,28 +58,30 @@ impl RnnPack {
         RnnPack::default()
     }
 
-    /// Adds or replaces a tensor at the start of a buffer, which the pack keeps alive.
-    pub fn with(mut self, role: Role, buffer: &Buffer) -> RnnPack {
-        self.slots = self.slots.with(role, buffer);
-        self.kept.keep(Some(role), Some(buffer));
+    /// Adds or replaces a tensor at the start of memory; a buffer is kept alive by the pack.
+    pub fn with<'a>(mut self, role: Role, memory: impl Into<Memory<'a>>) -> RnnPack {
+        let memory = memory.into();
+        self.slots.set(role, memory.slot());
+        self.kept.keep(Some(role), memory.buffer());
         self
     }
 
-    /// Adds or replaces the workspace, a buffer that the pack keeps alive.
-    pub fn with_workspace(mut self, buffer: &Buffer) -> RnnPack {
-        self.slots.workspace = Some(Slot::of(buffer));
-        self.kept.keep(None, Some(buffer));
+    /// Adds or replaces the workspace; a buffer is kept alive by the pack.
+    pub fn with_workspace<'a>(mut self, memory: impl Into<Memory<'a>>) -> RnnPack {
+        let memory = memory.into();
+        self.slots.workspace = Some(memory.slot());
+        self.kept.keep(None, memory.buffer());
         self
     }
 
     /// Adds or replaces those tensors that there are, and the workspace if there is one.
     pub(super) fn completed(
         self,
-        optional: &[(Role, Option<&Buffer>)],
-        workspace: Option<&Buffer>,
+        optional: &[(Role, Option<Memory<'_>>)],
+        workspace: Option<Memory<'_>>,
     ) -> RnnPack {
-        let given = optional.iter().filter_map(|(role, buffer)| Some((*role, (*buffer)?)));
-        let pack = given.fold(self, |pack, (role, buffer)| pack.with(role, buffer));
+        let given = optional.iter().filter_map(|(role, memory)| Some((*role, (*memory)?)));
+        let pack = given.fold(self, |pack, (role, memory)| pack.with(role, memory));
         match workspace {
             Some(workspace) => pack.with_workspace(workspace),
             None => pack,

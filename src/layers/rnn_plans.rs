@@ -196,24 +196,23 @@ impl Built {
                 to += bytes.next_multiple_of(SCRATCH_ALIGNMENT);
             }
             if !self.sums.is_empty() {
-                pack.set(Role::WeightGradients, Slot::Memory { address: to, bytes: kept, owner });
-                results = Some((to, owner));
+                let whole = Slot::Memory { address: to, bytes: kept, owner };
+                pack.set(Role::WeightGradients, whole);
+                results = Some(whole);
             }
         }
         for Planned { plan, pack: own, views } in &mut self.plans {
             for (view, (_, slot)) in views.iter().zip(&mut own.entries) {
-                if let Some(Slot::Memory { address, owner, .. }) = pack.slot(view.role) {
-                    let address = address + view.offset_bytes;
-                    *slot = Slot::Memory { address, bytes: view.bytes, owner };
+                if let Some(whole) = pack.slot(view.role) {
+                    *slot = whole.piece(view.offset_bytes, view.bytes);
                 }
             }
             own.workspace = pack.workspace;
             plan.execute(stream, own)?;
         }
-        let gradients = given.slot(Role::WeightGradients);
-        if let (Some(results), Some(Slot::Memory { address, owner, .. })) = (results, gradients) {
+        if let (Some(results), Some(gradients)) = (results, given.slot(Role::WeightGradients)) {
             for sum in &mut self.sums {
-                sum.execute(stream, results, (address, owner))?;
+                sum.execute(stream, results, gradients)?;
             }
         }
         Ok(())

@@ -1,9 +1,6 @@
 //! Sizes of a recurrent network's temporary memory, found without compiling anything.
 
-use std::sync::PoisonError;
-
 use crate::error::Result;
-use crate::layers::rnn::{PersistentRnn, has_others, one_step};
 use crate::layers::rnn_plans::{Pass, with_all_states};
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
 use crate::plan::Kiln;
@@ -53,19 +50,12 @@ impl Kiln {
     }
 }
 
-impl PersistentRnn {
-    /// As [`Kiln::rnn_temp_space`], for this number of vectors; the last 256 answers are kept.
-    ///
-    /// # Errors
-    /// As [`Kiln::rnn_temp_space`].
-    pub fn temp_space(&self, rows: i64, with: Optional) -> Result<TempSpace> {
-        let known = || self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(space) = known().get(&(rows, with)) {
-            return Ok(*space);
-        }
-        let extent = Extent { batch: self.mini_batch(), rows };
-        let space = self.kiln().rnn_temp_space(self.rnn(), extent, with)?;
-        known().insert((rows, with), space);
-        Ok(space)
-    }
+/// One step of each sequence.
+pub(super) fn one_step(batch: i64) -> Extent {
+    Extent { batch, rows: batch }
+}
+
+/// Whether the cell has states besides `h`.
+pub(super) fn has_others(rnn: &Rnn) -> bool {
+    rnn.build_cell().states.len() > 1
 }

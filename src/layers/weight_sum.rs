@@ -56,13 +56,12 @@ impl Sum {
     pub(super) fn execute(
         &mut self,
         stream: &Stream,
-        results: (u64, usize),
-        gradients: (u64, usize),
+        results: Slot,
+        gradients: Slot,
     ) -> Result<()> {
         for (uid, slot) in &mut self.pack.entries {
-            let (address, owner) = if *uid == Sum::UIDS[1] { results } else { gradients };
-            let address = address + self.offset_bytes;
-            *slot = Slot::Memory { address, bytes: self.bytes, owner };
+            let whole = if *uid == Sum::UIDS[1] { results } else { gradients };
+            *slot = whole.piece(self.offset_bytes, self.bytes);
         }
         self.plan.execute(stream, &self.pack)
     }

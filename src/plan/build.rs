@@ -55,7 +55,8 @@ impl Kiln {
     ///
     /// # Errors
     /// `BadParam` for an invalid field or variable, `Driver` when the device cannot be opened,
-    /// `ArchMismatch` when it is older than Turing, `Compile` when a template folder does not parse.
+    /// `ArchMismatch` when it is older than Turing, `Compile` when a template folder does not
+    /// parse.
     pub fn open(config: Config) -> Result<Kiln> {
         let resolved = config.resolve()?;
         let device = Device::open(&resolved.device, resolved.sim)?;

@@ -79,7 +79,10 @@ impl ExecutionPlan {
         }
         let recipe = match &plan.upgrade {
             None => &plan.first,
-            Some(upgrade) => upgrade.pick(|| plan.device.capture(stream)).unwrap_or(&plan.first),
+            Some(upgrade) => {
+                let special = upgrade.pick(|| plan.device.capture(stream));
+                special.filter(|special| special.fits(pack)).unwrap_or(&plan.first)
+            }
         };
         if pack.entries.len() != recipe.bindings.len() {
             return Err(plan.surplus_or_missing(recipe, pack));
@@ -99,9 +102,11 @@ impl ExecutionPlan {
         special.unwrap_or(&self.inner.first)
     }
 
-    /// Size in bytes of the workspace that [`ExecutionPlan::execute`] needs in the pack.
+    /// Size in bytes of the workspace that [`ExecutionPlan::execute`] needs in the pack. What it
+    /// returned once stays enough: specialised kernels that need more replace generic ones in
+    /// executions with a workspace that is large enough for them.
     pub fn workspace_bytes(&self) -> u64 {
-        self.recipe().workspace_bytes
+        self.inner.first.workspace_bytes.max(self.recipe().workspace_bytes)
     }
 
     /// Uids of the tensors that a pack must have, in the order for which lookups are fastest.

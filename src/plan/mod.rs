@@ -36,6 +36,7 @@ mod save;
 mod tuning;
 mod upgrade;
 mod variant_pack;
+mod within;
 mod workspace;
 
 pub use build::Kiln;
@@ -60,7 +61,7 @@ pub use tuning::settings::{TuneProgress, Tuned};
 pub use tuning::split::TunedSplit;
 pub use tuning::winners::{Tried, TriedSplit};
 pub use upgrade::Tier;
-pub use variant_pack::{DeviceMemory, VariantPack};
+pub use variant_pack::{DeviceMemory, Memory, VariantPack};
 pub(crate) use variant_pack::{Kept, Slot};
 
 pub use crate::frontend::{Values, random_values};

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, InPlace, OperationGraph};
 use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap, Wait};
 use crate::plan::context::report::BuildReport;
+use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::plan::workspace::{self, Lifetime};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
@@ -251,6 +252,17 @@ impl Recipe {
             }
         }
         Ok(Recipe { kernels, bindings, workspace_bytes })
+    }
+}
+
+impl Recipe {
+    /// Whether the workspace of a pack is large enough.
+    pub(super) fn fits(&self, pack: &VariantPack) -> bool {
+        let given = match pack.workspace {
+            Some(Slot::Memory { bytes, .. }) => bytes,
+            _ => 0,
+        };
+        given >= self.workspace_bytes
     }
 }
 

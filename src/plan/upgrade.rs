@@ -228,11 +228,12 @@ mod tests {
     use crate::dtype::DType;
     use crate::engine::{self, EngineConfig, Part, Selection};
     use crate::expr::{Mode, Pointwise};
-    use crate::graph::OperationGraph;
+    use crate::graph::{Matmul, OperationGraph};
     use crate::plan::background::Queue;
     use crate::plan::build::Kiln;
     use crate::plan::context::config::Config;
     use crate::plan::execute::ExecutionPlan;
+    use crate::plan::variant_pack::VariantPack;
     use crate::target::Target;
 
     /// A Kiln on a device whose streams are in the capture with this id.
@@ -250,6 +251,47 @@ mod tests {
         let y = graph.pointwise(Pointwise::new(Mode::Neg), &[x]).expect("valid");
         graph.output(y, "y", DType::F32);
         graph.build().expect("valid")
+    }
+
+    /// Who allocated a workspace before the upgrade executes as before.
+    #[test]
+    fn an_upgrade_that_needs_more_workspace_waits_for_it() {
+        let (kiln, _) = capturing();
+        let mut graph = OperationGraph::builder();
+        let a = graph.input("a", &[16, 4096], DType::F32);
+        let b = graph.input("b", &[4096, 16], DType::F32);
+        let c = graph.matmul(Matmul::default(), a, b).expect("valid");
+        graph.output(c, "c", DType::F32);
+        let graph = graph.build().expect("valid");
+        let target = Target::sim();
+        let simt = engine::supported("gemm_simt", graph.canonical(), &target).expect("it runs");
+        let build = |split_k: i64| {
+            let config = simt.heuristic().with("split_k", split_k);
+            let part = Part { graph: graph.clone(), config };
+            kiln.inner.compiled_best(vec![part]).expect("compiles")
+        };
+        let queue: Arc<dyn Ask> = Arc::new(Queue::new(1));
+        let upgrade = Upgrade::through(&graph, Arc::downgrade(&queue));
+        let plan = kiln.inner.plan_of(&graph, build(1), Some(upgrade.clone())).expect("small");
+        assert_eq!(plan.workspace_bytes(), 0);
+        upgrade.finish(Recipe::new(&graph, build(4), kiln.device()));
+        let needed = plan.workspace_bytes();
+        assert!(needed > 0);
+        let buffers = [4 * 16 * 4096, 4 * 4096 * 16, 4 * 16 * 16];
+        let buffers = buffers.map(|bytes| kiln.device().alloc(bytes).expect("there is memory"));
+        let uids = ["a", "b", "c"].map(|name| graph.tensor_named(name).expect("it is there").uid);
+        let pack = std::iter::zip(uids, &buffers);
+        let pack = pack.fold(VariantPack::new(), |pack, (uid, buffer)| pack.with(uid, buffer));
+        let launches = |pack: &VariantPack| {
+            let mut launches = 0;
+            let executed = plan.execute_each(&kiln.stream(), pack, |_| launches += 1);
+            executed.expect("the workspace is large enough");
+            launches
+        };
+        assert_eq!(launches(&pack), 1);
+        let workspace = kiln.device().alloc(needed).expect("there is memory");
+        assert_eq!(launches(&pack.clone().with_workspace(&workspace)), 2);
+        assert_eq!(launches(&pack), 1);
     }
 
     #[test]

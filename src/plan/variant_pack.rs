@@ -11,6 +11,50 @@ pub struct DeviceMemory {
     pub bytes: u64,
 }
 
+/// Memory on a device that a call is given: a buffer, or memory that was not allocated by Kiln.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory<'a> {
+    memory: DeviceMemory,
+    buffer: Option<&'a Buffer>,
+}
+
+impl<'a> From<&'a Buffer> for Memory<'a> {
+    /// All of a buffer.
+    fn from(buffer: &'a Buffer) -> Memory<'a> {
+        let memory = DeviceMemory { address: buffer.address(), bytes: buffer.bytes() };
+        Memory { memory, buffer: Some(buffer) }
+    }
+}
+
+impl<'a> Memory<'a> {
+    /// Memory that the caller owns.
+    ///
+    /// # Safety
+    /// As [`VariantPack::set_address`].
+    #[expect(unsafe_code, reason = "nothing checks the address")]
+    pub unsafe fn foreign(memory: DeviceMemory) -> Memory<'static> {
+        Memory { memory, buffer: None }
+    }
+
+    /// Address of the first byte.
+    pub fn address(&self) -> u64 {
+        self.memory.address
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.memory.bytes
+    }
+
+    pub(crate) fn buffer(&self) -> Option<&'a Buffer> {
+        self.buffer
+    }
+
+    pub(crate) fn slot(&self) -> Slot {
+        self.buffer.map_or(Slot::foreign(self.memory), Slot::of)
+    }
+}
+
 /// The value of a uid.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Slot {
@@ -24,6 +68,16 @@ impl Slot {
     /// Memory that the caller owns.
     pub(crate) fn foreign(memory: DeviceMemory) -> Slot {
         Slot::Memory { address: memory.address, bytes: memory.bytes, owner: 0 }
+    }
+
+    /// So many bytes from an offset on.
+    pub(crate) fn piece(self, offset: u64, bytes: u64) -> Slot {
+        match self {
+            Slot::Memory { address, owner, .. } => {
+                Slot::Memory { address: address + offset, bytes, owner }
+            }
+            value => value,
+        }
     }
 
     /// All of a buffer.

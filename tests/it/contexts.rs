@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "contexts are the CUDA driver's")]
 
-use std::process::Command;
 use std::ptr;
 
 use cudarc::driver::sys;
@@ -74,11 +73,5 @@ fn a_call_leaves_the_threads_context_as_it_was() {
 
 #[test]
 fn so_does_the_simulated_driver_see_it() {
-    let Some(driver) = harness::simulated_driver() else { return };
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "contexts::a_call_leaves_the_threads_context_as_it_was"]);
-    command.env("LD_PRELOAD", driver).env("CUDA_FORCE_PTX_JIT", "1").env("KILN_DEVICE", "cuda:0");
-    let output = command.output().unwrap();
-    let [text, errors] = [&output.stdout, &output.stderr].map(|of| String::from_utf8_lossy(of));
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+    harness::passes_on_simulated_driver("contexts::a_call_leaves_the_threads_context_as_it_was");
 }

@@ -8,6 +8,8 @@ use std::process::Command;
 use cudarc::driver::{CudaContext, sys};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, Reduction, ReductionOp, Signal};
+use kiln::layers::RnnPack;
+use kiln::rnn::{Extent, Optional, Rnn, Role};
 use kiln::{DType, OperationGraph};
 
 use crate::harness::{self, Layout, Values};
@@ -59,6 +61,70 @@ fn a_replay_computes_what_inputs_hold_then() {
         let actual = bound.outputs(&graph).unwrap();
         harness::compare(&graph, &inputs, &actual, &format!("a replay, seed {seed}"));
     }
+}
+
+/// Each replay of a step goes on from the state that the one before left in place.
+#[test]
+fn a_replay_updates_states_in_place() {
+    let kiln = harness::kiln();
+    if kiln.device().kind() != "cuda" {
+        eprintln!("skipped: no CUDA graphs without a CUDA driver");
+        return;
+    }
+    let rnn = Rnn::lstm(8, 16);
+    let (steps, batch) = (2, 3);
+    let mut built = kiln.build_rnn_dynamic(&rnn, batch).unwrap();
+    let with = Optional {
+        h_initial: true,
+        h_final: true,
+        states_initial: true,
+        states_final: true,
+        ..Optional::default()
+    };
+    let device = kiln.device();
+    let network = rnn.network(Extent { batch, rows: steps * batch }, with).unwrap();
+    let filled = |role: Role| {
+        let count = network.bytes(role) as usize / 4;
+        let values = (0..count).flat_map(|at| ((at % 13) as f32 / 16.0 - 0.4).to_ne_bytes());
+        device.upload(&values.collect::<Vec<u8>>()).unwrap()
+    };
+    let space = built.temp_space(steps * batch, with).unwrap();
+    let workspace = device.alloc(space.workspace_bytes).unwrap();
+    let pack = RnnPack::new().with_workspace(&workspace);
+    let roles = [Role::Input, Role::Weights, Role::Output];
+    let pack = roles.into_iter().fold(pack, |pack, role| pack.with(role, &filled(role)));
+    let states = [[Role::HInitial, Role::HFinal], [Role::StatesInitial, Role::StatesFinal]];
+    let started = |pack: &RnnPack| {
+        let buffers = states.map(|[first, _]| filled(first));
+        let both = std::iter::zip(states, &buffers);
+        let pack = both.fold(pack.clone(), |pack, ([first, last], buffer)| {
+            pack.with(first, buffer).with(last, buffer)
+        });
+        (pack, buffers)
+    };
+    let [(called, expected), (captured, replayed)] = [started(&pack), started(&pack)];
+    let others = CudaContext::new(0).unwrap().new_stream().unwrap();
+    // SAFETY: `others` outlives it.
+    let stream = unsafe { device.external_stream(others.cu_stream() as u64) };
+    for _ in 0..3 {
+        built.forward(&stream, steps, &called).unwrap();
+    }
+    stream.synchronize().unwrap();
+    others.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    built.forward(&stream, steps, &captured).unwrap();
+    let graph = others.end_capture(sys::CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    for _ in 0..3 {
+        graph.launch().unwrap();
+    }
+    stream.synchronize().unwrap();
+    for (replayed, expected) in std::iter::zip(&replayed, &expected) {
+        assert_eq!(replayed.to_vec().unwrap(), expected.to_vec().unwrap());
+    }
+}
+
+#[test]
+fn so_it_does_on_the_simulated_driver() {
+    harness::passes_on_simulated_driver("cuda_graphs::a_replay_updates_states_in_place");
 }
 
 /// A wait in a CUDA graph has the value and the flag of its capture, at every replay.

@@ -489,6 +489,18 @@ pub fn simulated_driver() -> Option<PathBuf> {
     Some(own)
 }
 
+/// Runs a test (`module::name`) on `cuda:0` of the simulated driver, where there is one.
+#[track_caller]
+pub fn passes_on_simulated_driver(test: &str) {
+    let Some(driver) = simulated_driver() else { return };
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test]).env("LD_PRELOAD", driver);
+    let output = command.env("CUDA_FORCE_PTX_JIT", "1").env("KILN_DEVICE", "cuda:0").output();
+    let output = output.unwrap();
+    let [text, errors] = [&output.stdout, &output.stderr].map(|of| String::from_utf8_lossy(of));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+}
+
 /// Runs a test (`module::name`) in processes of its own, one for each task in turn. The task where
 /// this is one of them; `None` in the process that has run them all.
 #[track_caller]

@@ -263,15 +263,18 @@ fn buffers_hold_what_the_largest_call_needs() {
     let descriptor = AttentionDescriptor::set(settings()).expect("valid");
     let inference = descriptor.buffers(false).expect("they are small");
     // 16 vectors of 4 heads of 8 elements: queries, keys, values and results; two bounds each.
-    let workspace = 4 * (16 * 32 * 4) + 2 * 256;
+    let kept = 4 * (16 * 32 * 4) + 2 * 256;
+    // Starts and ends of windows, and the results of up to 64 splits.
+    let (windows, partials) = (2 * 64 * 4, 64 * (16 * 32 * 4));
+    let workspace = kept + windows + partials;
     assert_eq!((inference.workspace_bytes, inference.reserve_bytes), (workspace, 0));
     assert_eq!(inference.weight_bytes, 4 * (4 * 8 * 32) * 4);
     let training = descriptor.buffers(true).expect("they are small");
     // A logarithm of a sum for each head of each vector; gradients of what is projected and of the
     // outputs. The gradients of the weights are more than those of the heads' results.
-    let reserve = workspace + 256 + 4 * (16 * 32 * 4);
+    let reserve = kept + 256 + 4 * (16 * 32 * 4);
     let weights = inference.weight_bytes;
-    assert_eq!((training.workspace_bytes, training.reserve_bytes), (weights, reserve));
+    assert_eq!((training.workspace_bytes, training.reserve_bytes), (65 * weights, reserve));
     let attn_dropout = DropoutDescriptor::set(Real::new(0.5), 1).expect("valid");
     let dropping = AttentionSettings { attn_dropout, max_beam_size: 4, ..settings() };
     let dropping = AttentionDescriptor::set(dropping).expect("valid");
@@ -280,7 +283,11 @@ fn buffers_hold_what_the_largest_call_needs() {
     assert_eq!(training.reserve_bytes, reserve + 2 * 256);
     let few = AttentionSettings { q_size: 8, k_size: 8, v_size: 8, o_proj_size: 8, ..settings() };
     let few = AttentionDescriptor::set(few).expect("valid").buffers(true).expect("they are small");
-    assert_eq!((few.weight_bytes, few.workspace_bytes), (4 * (4 * 8 * 8) * 4, 4 * 256 * 4));
+    // Fewer than the gradients of the heads' results and, in a tile of 128 by 64 and two sums for
+    // each head, those of the queries.
+    let tiles = 2 * 4 * 128 * (64 + 2) * 4;
+    let workspace = 16 * 32 * 4 + tiles + 64 * (16 * 32 * 4);
+    assert_eq!((few.weight_bytes, few.workspace_bytes), (4 * (4 * 8 * 8) * 4, workspace));
     let most = i32::MAX;
     let huge = AttentionSettings { qo_max_seq_length: most, max_batch_size: most, ..settings() };
     let huge = AttentionDescriptor::set(huge).expect("valid");
@@ -290,6 +297,40 @@ fn buffers_hold_what_the_largest_call_needs() {
     let huge = AttentionDescriptor::set(huge).expect("valid");
     let error = AttentionWeights::new(&huge).expect_err("no memory is as large");
     expect(&error, ErrorKind::BadParam, "attention descriptor: the weights exceed 2^62 bytes");
+}
+
+/// A client allocates for the largest layer, and asks again for a smaller one.
+#[test]
+fn sizes_do_not_grow_where_a_limit_shrinks() {
+    let limits = [1, 2, 3, 7, 64, 65, 1000];
+    let mut asked = 0;
+    for (training, o_proj_size) in [(false, 0), (false, 48), (true, 48)] {
+        let sizes = |[batch, beams, queries, keys]: [i32; 4]| {
+            let of = AttentionSettings {
+                max_batch_size: batch,
+                max_beam_size: beams,
+                qo_max_seq_length: queries,
+                kv_max_seq_length: keys,
+                o_proj_size,
+                ..settings()
+            };
+            let buffers = AttentionDescriptor::set(of).expect("valid").buffers(training);
+            let buffers = buffers.expect("they are small");
+            [buffers.weight_bytes, buffers.workspace_bytes, buffers.reserve_bytes]
+        };
+        let of = |at: [usize; 4]| sizes(at.map(|at| limits[at]));
+        for number in 0..limits.len().pow(4) {
+            let at = [343, 49, 7, 1].map(|of| number / of % limits.len());
+            for axis in (0..4).filter(|axis| at[*axis] > 0) {
+                let mut smaller = at;
+                smaller[axis] -= 1;
+                let grown = std::iter::zip(of(smaller), of(at)).any(|(less, more)| less > more);
+                assert!(!grown, "{training} {at:?} {axis}");
+                asked += 1;
+            }
+        }
+    }
+    assert_eq!(asked, 3 * 4 * 6 * 7 * 7 * 7);
 }
 
 #[test]

@@ -1,14 +1,18 @@
 //! Classic attention layers on the device: against the oracle, and graph by graph against the
 //! reference.
 
+#![expect(unsafe_code, reason = "memory is given by address, streams are another library's")]
+
 use std::collections::HashMap;
 
+use cudarc::driver::{CudaContext, sys};
 use kiln::attention::{
     AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionPlace, AttentionRole,
     AttentionSettings, AttentionSizes,
 };
 use kiln::device::Buffer;
 use kiln::layers::{AttentionForward, MultiHeadAttention};
+use kiln::plan::{DeviceMemory, Memory};
 use kiln::{Config, DType, Error, ErrorKind, Kiln};
 
 use crate::mha_vectors::{Case, Described, TOLERANCE, cases, positions};
@@ -59,7 +63,7 @@ impl Bound {
     }
 
     fn call<'a>(&'a self, case: &'a Case) -> AttentionForward<'a> {
-        let buffer = |role| &self.buffers[&role];
+        let buffer = |role| Memory::from(&self.buffers[&role]);
         let [q_desc, k_desc, v_desc, o_desc] = &self.described;
         AttentionForward {
             curr_idx: case.step,
@@ -77,7 +81,7 @@ impl Bound {
             o_desc,
             out: buffer(AttentionRole::Output),
             weights: buffer(AttentionRole::Weights),
-            workspace: Some(&self.workspace),
+            workspace: Some((&self.workspace).into()),
             reserve: None,
         }
     }
@@ -228,21 +232,25 @@ fn bad_calls_are_refused_with_the_reason() {
     let good = bound.call(&case);
     let small = kiln.device().alloc(16).expect("there is memory");
     let buffers = descriptor.buffers(false).expect("they are small");
-    let needed = bound.layer.intermediate_bytes().expect("they are small");
-    assert_eq!(needed, buffers.workspace_bytes);
+    let plans = layer.plans(bound.layer.extent).expect("it is supported");
+    let plans = plans.iter().map(|plan| plan.workspace_bytes()).max().expect("there are some");
+    let kept = bound.layer.intermediate_bytes().expect("they are small");
+    // Behind the intermediate tensors are starts and ends of the windows of a piece of 64 steps.
+    let needed = kept + 2 * 64 * 4 + plans;
+    assert!(needed <= buffers.workspace_bytes, "{needed} {buffers:?}");
     let refused = |layer: &mut MultiHeadAttention, call: AttentionForward<'_>, rule: &str| {
         let error: Error = layer.forward(&stream, &call).expect_err(rule);
         let text = format!("attention forward: {rule}");
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::BadParam, text));
     };
-    let call = AttentionForward { reserve: Some(&small), ..good };
+    let call = AttentionForward { reserve: Some((&small).into()), ..good };
     let error = layer.forward(&stream, &call).expect_err("beams in training");
     let text = "attention layer: 2 beam candidates in training, expected 1";
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NotSupported, text));
     let mut bad = |call, rule: &str| refused(&mut layer, call, rule);
     bad(AttentionForward { curr_idx: 3, ..good }, "step 3 of 3 steps");
     let rule = "step 1 alone with a reserve space, which is for training";
-    bad(AttentionForward { curr_idx: 1, reserve: Some(&small), ..good }, rule);
+    bad(AttentionForward { curr_idx: 1, reserve: Some((&small).into()), ..good }, rule);
     let rule = "2 low window indices, step 2 has none";
     bad(AttentionForward { lo_win_idx: &[0, 0], ..good }, rule);
     let rule = "1 high window indices, step 2 has none";
@@ -252,20 +260,23 @@ fn bad_calls_are_refused_with_the_reason() {
     let rule = format!("the layer needs a workspace of {needed} bytes, there is none");
     bad(AttentionForward { workspace: None, ..good }, &rule);
     let rule = format!("the workspace has 16 bytes, the layer needs {needed}");
-    bad(AttentionForward { workspace: Some(&small), ..good }, &rule);
+    bad(AttentionForward { workspace: Some((&small).into()), ..good }, &rule);
     let rule = format!("`weights` has 16 bytes, the layer needs {}", buffers.weight_bytes);
-    bad(AttentionForward { weights: &small, ..good }, &rule);
+    bad(AttentionForward { weights: (&small).into(), ..good }, &rule);
     // 2 beams of 2 candidates, 3 steps, 4 elements.
-    bad(AttentionForward { out: &small, ..good }, "`output` has 16 bytes, the layer needs 384");
     bad(
-        AttentionForward { queries: &small, ..good },
+        AttentionForward { out: (&small).into(), ..good },
+        "`output` has 16 bytes, the layer needs 384",
+    );
+    bad(
+        AttentionForward { queries: (&small).into(), ..good },
         "`queries` has 16 bytes, the layer needs 384",
     );
     let few = kiln.device().alloc(4).expect("there is memory");
     let rule = "`query_lengths` has 4 bytes, the layer needs 16";
-    bad(AttentionForward { seq_lengths_qo: &few, ..good }, rule);
+    bad(AttentionForward { seq_lengths_qo: (&few).into(), ..good }, rule);
     let rule = "`key_lengths` has 4 bytes, the layer needs 8";
-    bad(AttentionForward { seq_lengths_kv: &few, ..good }, rule);
+    bad(AttentionForward { seq_lengths_kv: (&few).into(), ..good }, rule);
 }
 
 #[test]
@@ -296,9 +307,130 @@ fn a_step_after_the_first_allocates_nothing() {
     let bound = Bound::new(&kiln, &case, &descriptor);
     let mut layer = built(&kiln, &descriptor);
     let stream = kiln.stream();
-    layer.forward(&stream, &bound.call(&case)).expect("it is planned");
-    let call = AttentionForward { curr_idx: 2, ..bound.call(&case) };
-    let (result, count) = allocations::allocations_of(|| layer.forward(&stream, &call));
-    result.expect("it runs");
-    assert_eq!(count, 0);
+    for curr_idx in [1, -1] {
+        let call = AttentionForward { curr_idx, ..bound.call(&case) };
+        layer.forward(&stream, &call).expect("it is planned");
+    }
+    for curr_idx in [2, -1] {
+        let call = AttentionForward { curr_idx, ..bound.call(&case) };
+        let (result, count) = allocations::allocations_of(|| layer.forward(&stream, &call));
+        result.expect("it runs");
+        assert_eq!(count, 0, "step {curr_idx}");
+    }
+}
+
+/// Memory by address, as of another library, is computed in like buffers.
+#[test]
+fn memory_may_be_another_librarys() {
+    let (case, kiln) = (named("window_sliding"), harness::kiln());
+    let descriptor = case.descriptor(DType::F64);
+    let bound = Bound::new(kiln, &case, &descriptor);
+    let foreign = |memory: Memory<'_>| {
+        let (address, bytes) = (memory.address(), memory.bytes());
+        // SAFETY: the buffers outlive the call, which is waited for.
+        unsafe { Memory::foreign(DeviceMemory { address, bytes }) }
+    };
+    let call = bound.call(&case);
+    let call = AttentionForward {
+        seq_lengths_qo: foreign(call.seq_lengths_qo),
+        seq_lengths_kv: foreign(call.seq_lengths_kv),
+        queries: foreign(call.queries),
+        keys: foreign(call.keys),
+        values: foreign(call.values),
+        weights: foreign(call.weights),
+        out: foreign(call.out),
+        workspace: call.workspace.map(foreign),
+        ..call
+    };
+    let stream = kiln.stream();
+    built(kiln, &descriptor).forward(&stream, &call).expect("it runs");
+    stream.synchronize().expect("it ran");
+    case.check(&bound.output(), TOLERANCE, "foreign memory");
+}
+
+/// Outputs may take the place of queries that are their own residuals; nothing else may overlap.
+#[test]
+fn outputs_may_be_where_queries_and_residuals_are() {
+    let kiln = harness::kiln();
+    let all = cases();
+    let mut squares = all.iter().filter(|case| case.residuals).peekable();
+    assert!(squares.peek().is_some());
+    for case in squares {
+        for dtype in [DType::F64, DType::F16] {
+            let descriptor = case.descriptor(dtype);
+            let (apart, bound) =
+                (Bound::new(kiln, case, &descriptor), Bound::new(kiln, case, &descriptor));
+            let (stream, mut layer) = (kiln.stream(), built(kiln, &descriptor));
+            let of_residuals = Memory::from(&apart.buffers[&AttentionRole::Residuals]);
+            let call = AttentionForward {
+                queries: of_residuals,
+                residuals: Some(of_residuals),
+                ..apart.call(case)
+            };
+            layer.forward(&stream, &call).expect("it runs");
+            let place = &bound.buffers[&AttentionRole::Residuals];
+            let both = Memory::from(place);
+            let call = bound.call(case);
+            let in_place =
+                AttentionForward { queries: both, residuals: Some(both), out: both, ..call };
+            layer.forward(&stream, &in_place).expect("it runs in place");
+            stream.synchronize().expect("they ran");
+            let result = decoded(dtype, &place.to_vec().expect("it can be read"));
+            if case.step < 0 {
+                assert_eq!(result, apart.output(), "{} {dtype}", case.name);
+            }
+            let mut refused = |call: AttentionForward<'_>, rule: &str| {
+                let error = layer.forward(&stream, &call).expect_err(rule);
+                let text = format!("attention forward: {rule}");
+                assert_eq!((error.kind(), error.to_string()), (ErrorKind::BadParam, text));
+            };
+            let keys = Memory::from(&bound.buffers[&AttentionRole::Keys]);
+            let more = kiln.device().upload(&vec![0; 2 * place.bytes() as usize]).expect("memory");
+            let rest = DeviceMemory { address: more.address() + 16, bytes: more.bytes() - 16 };
+            // SAFETY: nothing is launched on it.
+            let shifted = unsafe { Memory::foreign(rest) };
+            let rule = "`output` is written but its memory overlaps `residuals`";
+            let residuals = Some(Memory::from(&more));
+            refused(AttentionForward { out: shifted, residuals, ..call }, rule);
+            let rule = "`output` is written but its memory overlaps `queries`";
+            refused(AttentionForward { out: shifted, queries: (&more).into(), ..call }, rule);
+            if keys.bytes() >= place.bytes() {
+                let rule = "`output` is written but its memory overlaps `keys`";
+                refused(AttentionForward { out: keys, ..call }, rule);
+            }
+        }
+    }
+}
+
+/// A CUDA graph captures a call, windows and all: nothing waits, nothing allocates.
+#[test]
+fn calls_are_captured_into_cuda_graphs() {
+    let kiln = harness::kiln();
+    if kiln.device().kind() != "cuda" {
+        eprintln!("skipped: no CUDA graphs without a CUDA driver");
+        return;
+    }
+    let case = named("window_sliding");
+    let descriptor = case.descriptor(DType::F64);
+    let bound = Bound::new(kiln, &case, &descriptor);
+    let mut layer = built(kiln, &descriptor);
+    layer.plans(bound.layer.extent).expect("they are built before the capture");
+    let others = CudaContext::new(0).unwrap().new_stream().unwrap();
+    others.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    // SAFETY: `others` outlives it.
+    let stream = unsafe { kiln.device().external_stream(others.cu_stream() as u64) };
+    layer.forward(&stream, &bound.call(&case)).expect("it is captured");
+    let replayed = others.end_capture(sys::CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    for _ in 0..2 {
+        let bytes = bound.buffers[&AttentionRole::Output].bytes() as usize;
+        bound.buffers[&AttentionRole::Output].write(0, &vec![0xff; bytes]).expect("it fits");
+        replayed.launch().unwrap();
+        stream.synchronize().expect("it ran");
+        case.check(&bound.output(), TOLERANCE, "a replay");
+    }
+}
+
+#[test]
+fn so_they_are_on_the_simulated_driver() {
+    harness::passes_on_simulated_driver("mha_forward::calls_are_captured_into_cuda_graphs");
 }

@@ -14,6 +14,7 @@ use kiln::layers::{
     AttentionBackwardData, AttentionBackwardWeights, AttentionForward, DropoutStates,
     MultiHeadAttention, WeightGradientMode,
 };
+use kiln::plan::Memory;
 use kiln::{DType, Kiln};
 use serde::Deserialize;
 
@@ -141,7 +142,7 @@ impl Bound {
     }
 
     pub fn forward<'a>(&'a self, case: &'a Case) -> AttentionForward<'a> {
-        let buffer = |role| &self.buffers[&role];
+        let buffer = |role| Memory::from(&self.buffers[&role]);
         let [q_desc, k_desc, v_desc, o_desc] = &self.described;
         AttentionForward {
             curr_idx: -1,
@@ -159,13 +160,13 @@ impl Bound {
             o_desc,
             out: buffer(AttentionRole::Output),
             weights: buffer(AttentionRole::Weights),
-            workspace: None,
-            reserve: Some(&self.reserve),
+            workspace: Some((&self.workspace).into()),
+            reserve: Some((&self.reserve).into()),
         }
     }
 
     pub fn data(&self) -> AttentionBackwardData<'_> {
-        let buffer = |role| &self.buffers[&role];
+        let buffer = |role| Memory::from(&self.buffers[&role]);
         let [q_desc, k_desc, v_desc, o_desc] = &self.described;
         AttentionBackwardData {
             seq_lengths_qo: buffer(AttentionRole::QueryLengths),
@@ -179,13 +180,13 @@ impl Bound {
             v_desc,
             dvalues: buffer(AttentionRole::ValueGradients),
             weights: buffer(AttentionRole::Weights),
-            workspace: Some(&self.workspace),
-            reserve: &self.reserve,
+            workspace: Some((&self.workspace).into()),
+            reserve: (&self.reserve).into(),
         }
     }
 
     pub fn weights(&self, mode: WeightGradientMode) -> AttentionBackwardWeights<'_> {
-        let buffer = |role| &self.buffers[&role];
+        let buffer = |role| Memory::from(&self.buffers[&role]);
         let [q_desc, k_desc, v_desc, o_desc] = &self.described;
         AttentionBackwardWeights {
             mode,
@@ -199,8 +200,8 @@ impl Bound {
             values: buffer(AttentionRole::Values),
             o_desc,
             dweights: buffer(AttentionRole::WeightGradients),
-            workspace: Some(&self.workspace),
-            reserve: &self.reserve,
+            workspace: Some((&self.workspace).into()),
+            reserve: (&self.reserve).into(),
         }
     }
 
@@ -257,9 +258,6 @@ impl Bound {
             let values = |place: &AttentionPlace| -> Vec<f64> {
                 let tensor = stage.graph.tensor(place.uid).expect("a place is of the graph");
                 let whole = match place.role {
-                    AttentionRole::Steps => {
-                        (0..layer.extent.queries).map(|step| step as f64).collect()
-                    }
                     AttentionRole::LowWindow => case.low.iter().map(|at| f64::from(*at)).collect(),
                     AttentionRole::HighWindow => {
                         case.high.iter().map(|at| f64::from(*at)).collect()

@@ -10,6 +10,7 @@ use kiln::layers::{
     AttentionBackwardData, AttentionBackwardWeights, AttentionForward, MultiHeadAttention,
     WeightGradientMode,
 };
+use kiln::plan::Memory;
 use kiln::target::Target;
 use kiln::{DType, Error, ErrorKind};
 
@@ -94,7 +95,7 @@ fn inference_drops_nothing() {
         let workspace = kiln.device().alloc(bytes).expect("there is memory");
         let mut layer = bound.layer.take().expect("it is there");
         let call = AttentionForward {
-            workspace: Some(&workspace),
+            workspace: Some((&workspace).into()),
             reserve: None,
             ..bound.forward(&of.case)
         };
@@ -124,10 +125,8 @@ fn gradients_of_weights_are_added_or_set() {
         sum.iter_mut().zip(&gradients).for_each(|(sum, gradient)| *sum += gradient);
         assert_eq!(bound.values(role), sum);
     }
-    // What is set needs no workspace.
     let set = bound.weights(WeightGradientMode::Set);
-    let call = AttentionBackwardWeights { workspace: None, ..set };
-    layer.backward_weights(&stream, &call).expect("it runs");
+    layer.backward_weights(&stream, &set).expect("it runs");
     stream.synchronize().expect("it ran");
     assert_eq!(bound.values(role), gradients);
 }
@@ -253,17 +252,30 @@ fn misused_reserve_spaces_are_refused() {
     let other = Bound::new(kiln, &named("batch_time_beam"), DType::F64);
     let rule = "the reserve space is of 2 sequences of 3 queries and 4 keys by time, batch, beam, \
                 not of 2 sequences of 3 queries and 4 keys by batch, time, beam";
-    data(AttentionBackwardData { reserve: &bound.reserve, ..other.data() }, rule, &mut layer);
-    let small = &kiln.device().alloc(16).expect("there is memory");
+    data(
+        AttentionBackwardData { reserve: (&bound.reserve).into(), ..other.data() },
+        rule,
+        &mut layer,
+    );
+    let buffer = kiln.device().alloc(16).expect("there is memory");
+    let small = Memory::from(&buffer);
     let buffers = of.descriptor(DType::F64).buffers(true).expect("they are small");
     let needed = buffers.reserve_bytes;
     let rule = format!("the reserve space has 16 bytes, the layer needs {needed}");
     data(AttentionBackwardData { reserve: small, ..good }, &rule, &mut layer);
     // 6 queries of 2 heads of 3 values.
-    let rule = "the layer needs a workspace of 288 bytes, there is none";
-    data(AttentionBackwardData { workspace: None, ..good }, rule, &mut layer);
-    let rule = "the workspace has 16 bytes, the layer needs 288";
-    data(AttentionBackwardData { workspace: Some(small), ..good }, rule, &mut layer);
+    let extent = AttentionExtent { training: true, ..of.case.extent(layer.descriptor()) };
+    let mut needed = |pass: AttentionPass, kept: u64| {
+        let plans = layer.plans_of(pass, extent).expect("it is supported");
+        let plans = plans.iter().map(|plan| plan.workspace_bytes()).max().expect("there are some");
+        kept.next_multiple_of(256) + plans
+    };
+    let of_data = needed(AttentionPass::BackwardData, 288);
+    let of_weights = needed(AttentionPass::BackwardWeights, buffers.weight_bytes);
+    let rule = format!("the layer needs a workspace of {of_data} bytes, there is none");
+    data(AttentionBackwardData { workspace: None, ..good }, &rule, &mut layer);
+    let rule = format!("the workspace has 16 bytes, the layer needs {of_data}");
+    data(AttentionBackwardData { workspace: Some(small), ..good }, &rule, &mut layer);
     let of_small =
         |name: &str, needed: u64| format!("`{name}` has 16 bytes, the layer needs {needed}");
     let rule = of_small("output_gradient", 6 * 4 * 8);
@@ -284,7 +296,7 @@ fn misused_reserve_spaces_are_refused() {
     layer.backward_data(&stream, &good).expect("it runs");
     let rule = of_small("weight_gradients", buffers.weight_bytes);
     weights(AttentionBackwardWeights { dweights: small, ..set }, &rule, &mut layer);
-    let needed = buffers.weight_bytes;
+    let needed = of_weights;
     let rule = format!("the layer needs a workspace of {needed} bytes, there is none");
     let add = bound.weights(WeightGradientMode::Add);
     weights(AttentionBackwardWeights { workspace: None, ..add }, &rule, &mut layer);
@@ -296,7 +308,7 @@ fn misused_reserve_spaces_are_refused() {
     layer.backward_weights(&stream, &set).expect("it runs");
     let bytes = bound.reserve.to_vec().expect("it can be read");
     let restored: Buffer = kiln.device().upload(&bytes).expect("there is memory");
-    let call = AttentionBackwardData { reserve: &restored, ..good };
+    let call = AttentionBackwardData { reserve: (&restored).into(), ..good };
     layer.backward_data(&stream, &call).expect("it runs");
     stream.synchronize().expect("it ran");
 }
@@ -307,7 +319,8 @@ fn training_calls_that_do_not_fit_are_refused() {
     let mut bound = Bound::new(kiln, &of, DType::F64);
     let mut layer = bound.layer.take().expect("it is there");
     let stream = kiln.stream();
-    let small = &kiln.device().alloc(16).expect("there is memory");
+    let buffer = kiln.device().alloc(16).expect("there is memory");
+    let small = Memory::from(&buffer);
     let good = bound.forward(&of.case);
     let needed = of.descriptor(DType::F64).buffers(true).expect("small").reserve_bytes;
     let call = AttentionForward { reserve: Some(small), ..good };

@@ -154,7 +154,7 @@ impl Case {
                 AttentionRole::OutputGradient => noise(185),
                 AttentionRole::QueryLengths => integers(&self.q_lengths),
                 AttentionRole::KeyLengths => integers(&self.kv_lengths),
-                AttentionRole::Steps => of_steps(&(0..QUERIES).collect::<Vec<i32>>()),
+                AttentionRole::Steps => vec![f64::from(self.step.max(0)); count as usize],
                 AttentionRole::LowWindow => of_steps(&self.low),
                 AttentionRole::HighWindow => of_steps(&self.high),
                 _ => vec![f64::NAN; count as usize],

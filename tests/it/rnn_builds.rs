@@ -126,8 +126,8 @@ fn networks_are_made_without_compiling() {
     assert_eq!(error.kind(), kiln::ErrorKind::BadParam);
 }
 
-/// Sizes that were given out before anything was built are enough for all that is built later: other
-/// kernels that stand in while those of the network are compiled among it.
+/// Sizes that were given out before anything was built are enough for all that is built later,
+/// among it other kernels that stand in while those of the network are compiled.
 #[test]
 fn sizes_hold_for_what_is_built_later() {
     let folder = tempfile::tempdir().expect("temporary folder");

@@ -10,7 +10,7 @@ use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
 use kiln::layers::{ForwardMode, PersistentRnn, RnnForward, RnnPack};
-use kiln::plan::{DeviceMemory, Manifest, Origin, Problem};
+use kiln::plan::{DeviceMemory, Manifest, Memory, Origin, Problem};
 use kiln::rnn::{
     CellKind, Extent, Network, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, RnnDescriptor,
     RnnSettings, Role,
@@ -131,8 +131,8 @@ fn networks_run_on_the_device_as_the_reference_says() {
     }
 }
 
-/// Weights are packed, so that matrices and biases begin at any element: what is not aligned is read
-/// element by element.
+/// Weights are packed, so that matrices and biases begin at any element: what is not aligned is
+/// read element by element.
 #[test]
 fn weights_of_any_size_are_read_where_they_lie() {
     let kinds = [CellKind::Relu, CellKind::Tanh, CellKind::Lstm, CellKind::Gru];
@@ -263,24 +263,24 @@ fn described(kiln: &Kiln, settings: RnnSettings, with: Optional) -> Described {
 
 impl Described {
     fn call(&self, mode: ForwardMode) -> RnnForward<'_> {
-        let buffer = |role| self.bound.buffers.get(&role);
+        let buffer = |role| self.bound.buffers.get(&role).map(Memory::from);
         let rnn = &self.bound.network.rnn;
         let count = rnn.layers * rnn.directions();
         RnnForward {
             descriptor: &self.descriptor,
             mode,
-            lengths: &self.bound.buffers[&Role::Lengths],
+            lengths: (&self.bound.buffers[&Role::Lengths]).into(),
             x_desc: &self.x,
-            x: &self.bound.buffers[&Role::Input],
+            x: (&self.bound.buffers[&Role::Input]).into(),
             y_desc: &self.y,
-            y: &self.bound.buffers[&Role::Output],
+            y: (&self.bound.buffers[&Role::Output]).into(),
             h_dims: [count, 3, rnn.state_size()],
             hx: buffer(Role::HInitial),
             hy: buffer(Role::HFinal),
             c_dims: [count, 3, rnn.hidden_size],
             cx: buffer(Role::StatesInitial),
             cy: buffer(Role::StatesFinal),
-            weight_space: &self.bound.buffers[&Role::Weights],
+            weight_space: (&self.bound.buffers[&Role::Weights]).into(),
             workspace: None,
             reserve: buffer(Role::Reserve),
         }
@@ -315,7 +315,7 @@ fn the_documented_call_checks_its_descriptors_and_runs() {
     let inference = built.temp_space_sizes(ForwardMode::Inference, &described.x).expect("so too");
     assert_eq!(inference.reserve_bytes, 0);
     let workspace = kiln.device().alloc(sizes.workspace_bytes).expect("there is memory");
-    let call = RnnForward { workspace: Some(&workspace), ..described.call(mode) };
+    let call = RnnForward { workspace: Some((&workspace).into()), ..described.call(mode) };
     built.rnn_forward(&kiln.stream(), &call).expect("it runs");
     kiln.stream().synchronize().expect("it ran");
     described.bound.check("the documented call");
@@ -333,12 +333,12 @@ fn the_documented_call_checks_its_descriptors_and_runs() {
     let small = kiln.device().alloc(16).expect("there is memory");
     let of_weights = described.bound.network.space.bytes();
     let text = format!("rnn forward: `weights` has 16 bytes, the network needs {of_weights}");
-    assert_eq!(refused(RnnForward { weight_space: &small, ..call }), text);
+    assert_eq!(refused(RnnForward { weight_space: (&small).into(), ..call }), text);
     let text = "rnn forward: `lengths` has 8 bytes, the network needs 12";
     let lengths = kiln.device().alloc(8).expect("there is memory");
-    assert_eq!(refused(RnnForward { lengths: &lengths, ..call }), text);
+    assert_eq!(refused(RnnForward { lengths: (&lengths).into(), ..call }), text);
     let text = "rnn forward: `reserve` has 16 bytes, the network needs 16128";
-    assert_eq!(refused(RnnForward { reserve: Some(&small), ..call }), text);
+    assert_eq!(refused(RnnForward { reserve: Some((&small).into()), ..call }), text);
     let text = "rnn forward: training needs a reserve space, there is none";
     assert_eq!(refused(RnnForward { reserve: None, ..call }), text);
     let text =
@@ -364,13 +364,13 @@ fn calls_of_another_network_are_refused() {
     assert!(needed > 16, "{needed}");
     let workspace = kiln.device().alloc(needed).expect("there is memory");
     let small = kiln.device().alloc(16).expect("there is memory");
-    let call = RnnForward { workspace: Some(&workspace), ..described.call(mode) };
+    let call = RnnForward { workspace: Some((&workspace).into()), ..described.call(mode) };
     let refused = |built: &mut PersistentRnn, call: RnnForward<'_>| {
         let error = built.rnn_forward(&stream, &call).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::BadParam, "{error}");
         error.to_string()
     };
-    let text = refused(&mut built, RnnForward { workspace: Some(&small), ..call });
+    let text = refused(&mut built, RnnForward { workspace: Some((&small).into()), ..call });
     let rule = "variant pack: the workspace has 16 bytes, the plan needs ";
     assert!(text.starts_with(rule), "{text}");
 
@@ -393,7 +393,8 @@ fn calls_of_another_network_are_refused() {
                 of batch_major";
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, text));
     // The cell state of another cell than LSTM is not read, nor written.
-    let states = RnnForward { cx: Some(&small), cy: Some(&small), c_dims: [7, 7, 7], ..call };
+    let state = Some((&small).into());
+    let states = RnnForward { cx: state, cy: state, c_dims: [7, 7, 7], ..call };
     built.rnn_forward(&stream, &states).expect("what was built runs");
     stream.synchronize().expect("it ran");
     described.bound.check("a call with a cell state that the cell has not");

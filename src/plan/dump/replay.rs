@@ -58,7 +58,8 @@ impl Kiln {
     /// source line could read a file, or only [signed](crate::Config::trust_all) code may run, and
     /// for a kernel that continues what others began, without its captured tensors or on other
     /// inputs; `NoCompiler` when there is no NVRTC, `Compile` when the kernel does not compile;
-    /// `OutOfMemory` when device memory is exhausted. A failed launch is part of the result, not an error.
+    /// `OutOfMemory` when device memory is exhausted. A failed launch is part of the result, not an
+    /// error.
     pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
         let image = match edit {
             Some(Edit { is_ptx: true, text, .. }) => Image {

@@ -127,8 +127,8 @@ impl Kiln {
     /// elements is zero.
     ///
     /// # Errors
-    /// `Io` when host memory is exhausted, `OutOfMemory` when device memory is; `Driver` when a copy
-    /// or a launch fails.
+    /// `Io` when host memory is exhausted, `OutOfMemory` when device memory is; `Driver` when a
+    /// copy or a launch fails.
     ///
     /// # Panics
     /// When `inputs` lacks a by-value tensor.
