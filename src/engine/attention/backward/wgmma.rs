@@ -63,8 +63,7 @@ const STAGES: i64 = 2;
 /// Maximum head dimension: dK, dV, S and dP of 64 keys are in the registers of a warpgroup.
 const ELEMENTS_MAX: i64 = 128;
 
-/// Elements of a line of a swizzle atom, and the head dimensions for which steps are of
-/// [`CTA_K`] queries.
+/// Elements of a line of a swizzle atom.
 const ATOM: i64 = 64;
 
 /// Queries whose scores a warp turns into gradients at once: a word has a bit of dropout for each.
@@ -141,9 +140,9 @@ impl Wgmma<'_> {
         ceil_div(depth.max(width), MMA_M) * MMA_M
     }
 
-    /// The same in whole swizzle atoms.
+    /// The same in shared memory: a swizzle atom for each warpgroup that shares dQ of a query.
     fn head_padded(&self) -> i64 {
-        ceil_div(self.head(), ATOM) * ATOM
+        ATOM * CTA_K / self.step_q()
     }
 
     /// Columns of dQ, in whole MMAs.
@@ -151,9 +150,11 @@ impl Wgmma<'_> {
         ceil_div(self.problem.forward.shape.depth, MMA_M) * MMA_M
     }
 
-    /// Queries of a step: scores of as many as registers have room for beside dK and dV.
+    /// Queries of a step: scores of as many as registers have room for beside dK and dV, and a
+    /// score program.
     fn step_q(&self) -> i64 {
-        if self.head() <= ATOM { CTA_K } else { CTA_K / 2 }
+        let fits = self.head() <= ATOM && !self.problem.forward.score.is_modified();
+        if fits { CTA_K } else { CTA_K / 2 }
     }
 
     /// Columns of dQ of a warpgroup, which has 64 queries of a step: all, or a swizzle atom.
@@ -239,6 +240,7 @@ impl Wgmma<'_> {
             warp_q_max: WARP_Q_MAX,
             stages: STAGES,
             head: self.head(),
+            head_padded: self.head_padded(),
             dq_columns: self.dq_columns(),
             q_coordinates: q.arguments("head", q_batch),
             do_coordinates: d_o.arguments("head", q_batch),
@@ -432,6 +434,7 @@ struct Parameters {
     warp_q_max: i64,
     stages: i64,
     head: i64,
+    head_padded: i64,
     /// Columns of dQ of a warpgroup.
     dq_columns: i64,
     /// Coordinates of boxes after that of the row.
