@@ -66,3 +66,20 @@ fn quiet() {
         }));
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_status() {
+        let shown = Vec::new;
+        let status = call("mcdnnCreate", &shown, || panic!("it is {}", "broken"));
+        assert_eq!(status, Status::INTERNAL_ERROR);
+        assert_eq!(status::take(), "mcdnnCreate: a bug in the library: it is broken");
+        assert_eq!(status::take(), "");
+        assert_eq!(call("mcdnnCreate", &shown, || Ok(())), Status::SUCCESS);
+        // Outside of the library, panics are the program's own.
+        assert!(!INSIDE.get());
+    }
+}

@@ -134,12 +134,7 @@ pub static MCDNN: &[Chapter] = &[
         ],
         pointers: &["mcdnnSeqDataDescriptor_t", "mcdnnAttnDescriptor_t"],
         enumerations: &[SeqDataAxis::TABLE, AttentionWeightKind::TABLE],
-        tables: &[
-            attention::DATA,
-            attention::DESCRIPTOR,
-            attention::WEIGHTS,
-            attention::PASSES,
-        ],
+        tables: &[attention::DATA, attention::DESCRIPTOR, attention::WEIGHTS, attention::PASSES],
         ..Chapter::EMPTY
     },
     Chapter {

@@ -12,6 +12,9 @@ pub trait Parameter: Copy {
     fn show(self) -> String;
 }
 
+/// The C declaration of something of a name.
+pub type Declare = fn(&str) -> String;
+
 /// A function of the interface.
 pub struct Function {
     /// Its name.
@@ -19,9 +22,9 @@ pub struct Function {
     /// What it does, in lines.
     pub documentation: &'static [&'static str],
     /// Names and declarations of its parameters.
-    pub parameters: &'static [(&'static str, fn(&str) -> String)],
+    pub parameters: &'static [(&'static str, Declare)],
     /// The C type of its result.
-    pub result: fn(&str) -> String,
+    pub result: Declare,
 }
 
 impl Function {

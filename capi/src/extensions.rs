@@ -1,12 +1,18 @@
 //! What the documents do not have: texts of failures, and facts of Kiln.
 
 use std::ffi::c_char;
+use std::path::Path;
 
+use kiln::cache::Pack;
+use kiln::plan::Manifest;
+
+use crate::backend::Backend;
 use crate::declare::{Function, Parameter, functions};
-use crate::handle::Handle;
+use crate::facts::Text;
+use crate::handle::{Handle, add_pack};
 use crate::object::Ref;
-use crate::pointer::OutArray;
-use crate::status::{self, bad};
+use crate::pointer::{Out, OutArray};
+use crate::status::{self, Failure, bad};
 
 /// `char`.
 #[repr(transparent)]
@@ -63,6 +69,47 @@ functions! { FUNCTIONS:
             return bad("version is NULL");
         }
         version.text(env!("CARGO_PKG_VERSION"), room);
+        Ok(())
+    }
+
+    /// Finds or compiles every kernel of a manifest (docs of `kiln warm`), so that no call that the
+    /// manifest foresees compiles.
+    fn mcdnnKilnWarm(handle: Ref<Handle>, manifest: Text) {
+        let handle = handle.get("handle")?;
+        let path = manifest.required("manifest")?;
+        let manifest = Manifest::read(Path::new(&path))?;
+        let summary = handle.gpu().kiln.warm(&manifest, &[], |_| {})?;
+        match summary.failed.into_iter().next() {
+            None => Ok(()),
+            Some((name, error)) => {
+                let failure = Failure::from(error);
+                Err(Failure { text: format!("{name}: {failure}"), ..failure })
+            }
+        }
+    }
+
+    /// Adds a pack of prebuilt kernels to those that are searched on devices whose first handle is
+    /// made after this.
+    fn mcdnnKilnPack(path: Text) {
+        let path = path.required("path")?;
+        add_pack(Pack::open(Path::new(&path))?);
+        Ok(())
+    }
+
+    /// What a finalized execution plan runs: for each kernel a line with the engine, its knobs, the
+    /// kernel and where it came from. As much of it as there is room for; needed, unless it is
+    /// NULL, is what there is, NUL included.
+    fn mcdnnKilnExplain(
+        plan: Ref<Backend>,
+        text: OutArray<Char>,
+        room: usize,
+        needed: Out<usize>,
+    ) {
+        let explained = plan.get("plan")?.explain()?;
+        needed.put(explained.len() + 1);
+        if !text.is_null() {
+            text.text(&explained, room);
+        }
         Ok(())
     }
 

@@ -1,12 +1,12 @@
 //! What the library says of itself.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 
 use crate::declare::{Function, Parameter, enumeration, functions};
 use crate::handle::Handle;
 use crate::object::{Ref, object};
 use crate::pointer::Out;
-use crate::status::{Status, fail};
+use crate::status::{Outcome, Status, bad, fail};
 
 /// The interface of the documents is that of cuDNN 8.7, and programs choose code by this number.
 pub const VERSION: usize = 1000 * MAJOR as usize + 100 * MINOR as usize + PATCH as usize;
@@ -40,6 +40,18 @@ object!(RuntimeTag: "mcdnnRuntimeTag_t *", "runtime tag", 1);
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Text(*const c_char);
+
+impl Text {
+    /// The text, which must be there and be UTF-8.
+    pub fn required(self, name: &str) -> Outcome<String> {
+        if self.0.is_null() {
+            return bad(format!("{name} is NULL"));
+        }
+        // SAFETY: not null, so it ends with NUL, as the interface asks.
+        let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes().to_vec();
+        String::from_utf8(bytes).or_else(|_| bad(format!("{name} is not UTF-8")))
+    }
+}
 
 impl Parameter for Text {
     fn declare(name: &str) -> String {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use kiln::cache::Pack;
 use kiln::device::{Device, DeviceChoice, Stream};
 use kiln::{Config, Kiln};
 use sharded_slab::Entry;
@@ -88,13 +89,27 @@ impl Gpu {
         if let Some(gpu) = known.get(&index).and_then(Weak::upgrade) {
             return Ok(gpu);
         }
-        let config = Config { device: Some(DeviceChoice::Cuda(index)), ..Config::default() };
+        let packs = PACKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let config = Config {
+            device: Some(DeviceChoice::Cuda(index)),
+            // Otherwise, the environment says which.
+            packs: (!packs.is_empty()).then_some(packs),
+            ..Config::default()
+        };
         let kiln = Kiln::open(config).map_err(missing)?;
         let (networks, memory) = (Networks::default(), Memory::default());
         let gpu = Arc::new(Gpu { kiln, networks, memory });
         known.insert(index, Arc::downgrade(&gpu));
         Ok(gpu)
     }
+}
+
+/// Packs of kernels that the program has named, for devices that are opened from now on.
+static PACKS: Mutex<Vec<Pack>> = Mutex::new(Vec::new());
+
+/// Adds a pack of kernels.
+pub fn add_pack(pack: Pack) {
+    PACKS.lock().unwrap_or_else(PoisonError::into_inner).push(pack);
 }
 
 /// The handle of a number, as attributes hold it.

@@ -27,11 +27,11 @@ pub fn aligned(address: u64, bytes: u64) -> Option<(u64, u64)> {
 }
 
 /// The thing that is meant, found or made, at the end of all.
-pub fn use_last<'a, T>(
-    all: &'a mut Vec<T>,
+pub fn use_last<T>(
+    all: &mut Vec<T>,
     is: impl Fn(&T) -> bool,
     make: impl FnOnce() -> Outcome<T>,
-) -> Outcome<&'a mut T> {
+) -> Outcome<&mut T> {
     if all.last().is_none_or(|last| !is(last)) {
         let at = match all.iter().position(is) {
             Some(at) => at,

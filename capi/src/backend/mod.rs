@@ -19,5 +19,6 @@ mod values;
 
 pub use functions::FUNCTIONS;
 pub use names::AttributeName;
+pub use node::Backend;
 pub use value::FRACTION_DECLARATION;
 pub use values::*;

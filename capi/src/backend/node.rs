@@ -41,6 +41,19 @@ impl Backend {
     pub fn node(&self) -> Arc<Node> {
         self.0.clone()
     }
+
+    /// What an execution plan runs: for each kernel its engine with the knobs, its name and where it
+    /// came from.
+    pub fn explain(&self) -> Outcome<String> {
+        let Product::Plan(plan) = self.0.product("plan")? else {
+            return bad("plan is no execution plan");
+        };
+        let kernels = plan.plan.kernels().iter().map(|kernel| {
+            let report = kernel.report();
+            format!("{}: {} ({})\n", kernel.config(), report.stem, report.origin.name())
+        });
+        Ok(kernels.collect())
+    }
 }
 
 impl Node {

@@ -110,10 +110,10 @@ pub fn read(of: AttributeType, count: usize, from: Data) -> Outcome<Value> {
         }
         of => {
             let all = from.host::<i32>().all(count, NAME)?;
-            if let Some(table) = enumeration(of) {
-                if let Some(number) = all.iter().find(|number| table.value(**number).is_none()) {
-                    return bad(format!("{number} is no {}", table.name));
-                }
+            if let Some(table) = enumeration(of)
+                && let Some(number) = all.iter().find(|number| table.value(**number).is_none())
+            {
+                return bad(format!("{number} is no {}", table.name));
             }
             integers(all.into_iter().map(i64::from).collect())
         }

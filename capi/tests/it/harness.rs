@@ -60,7 +60,7 @@ pub fn compile_file(name: &str, source: &Path) -> PathBuf {
         .arg(own().join("tests/cases"))
         .arg("-L")
         .arg(&*LIBRARIES)
-        .args(["-lmcdnn", "-lm", "-lpthread"])
+        .args(["-lmcdnn", "-lm", "-lpthread", "-Wl,--as-needed", "-l:libcuda.so.1"])
         .output()
         .expect("there is a C compiler");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

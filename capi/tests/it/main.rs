@@ -1,5 +1,7 @@
 //! Tests of the C interface, from C.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 mod attention;
 mod attributes;
 mod examples;
@@ -7,4 +9,5 @@ mod facts;
 mod harness;
 mod headers;
 mod nulls;
+mod programs;
 mod recurrent;
