@@ -405,8 +405,8 @@ typedef enum {
     MCDNN_RNN_SINGLE_REC_BIAS = 3
 } mcdnnRNNBiasMode_t;
 
-/* The algorithm of a network. Kernels are chosen as for any graph; an algorithm is only what it
- * may be used for. */
+/* The algorithm of a network. Kernels are chosen as for any graph; an algorithm is only what
+ * it may be used for. */
 typedef enum {
     MCDNN_RNN_ALGO_STANDARD = 0,
     MCDNN_RNN_ALGO_PERSIST_STATIC = 1,
@@ -531,8 +531,8 @@ mcdnnStatus_t mcdnnSetRNNDataDescriptor(
     const int seqLengthArray[],
     void *paddingFill);
 
-/* What an RNN data descriptor says (6.2.1.19): as many lengths as are asked for, those that are
- * not there as 0. */
+/* What an RNN data descriptor says (6.2.1.19): as many lengths as are asked for, those that
+ * are not there as 0. */
 mcdnnStatus_t mcdnnGetRNNDataDescriptor(
     mcdnnRNNDataDescriptor_t rnnDataDesc,
     mcdnnDataType_t *dataType,
@@ -793,6 +793,83 @@ mcdnnStatus_t mcdnnGetMultiHeadAttnWeights(
     const void *weights,
     mcdnnTensorDescriptor_t wDesc,
     void * *wAddr);
+
+/* The forward pass (6.2.1.35), of one time step or, with a negative currIdx, of all; with a
+ * reserve space it is one of training. Windows are in memory of the host, lengths in that of
+ * the device; with NULL, lengths are those of the descriptors. */
+mcdnnStatus_t mcdnnMultiHeadAttnForward(
+    mcdnnHandle_t handle,
+    mcdnnAttnDescriptor_t attnDesc,
+    int currIdx,
+    const int loWinIdx[],
+    const int hiWinIdx[],
+    const int devSeqLengthsQO[],
+    const int devSeqLengthsKV[],
+    mcdnnSeqDataDescriptor_t qDesc,
+    const void *queries,
+    const void *residuals,
+    mcdnnSeqDataDescriptor_t kDesc,
+    const void *keys,
+    mcdnnSeqDataDescriptor_t vDesc,
+    const void *values,
+    mcdnnSeqDataDescriptor_t oDesc,
+    void *out,
+    size_t weightSizeInBytes,
+    const void *weights,
+    size_t workSpaceSizeInBytes,
+    void *workSpace,
+    size_t reserveSpaceSizeInBytes,
+    void *reserveSpace);
+
+/* The backward pass of the data, after a forward pass in training with the same reserve space
+ * on the same handle: the gradients of queries, keys and values. Windows are those of the
+ * forward pass and may be NULL. */
+mcdnnStatus_t mcdnnMultiHeadAttnBackwardData(
+    mcdnnHandle_t handle,
+    mcdnnAttnDescriptor_t attnDesc,
+    const int loWinIdx[],
+    const int hiWinIdx[],
+    const int devSeqLengthsDQDO[],
+    const int devSeqLengthsDKDV[],
+    mcdnnSeqDataDescriptor_t doDesc,
+    const void *dout,
+    mcdnnSeqDataDescriptor_t dqDesc,
+    void *dqueries,
+    const void *queries,
+    mcdnnSeqDataDescriptor_t dkDesc,
+    void *dkeys,
+    const void *keys,
+    mcdnnSeqDataDescriptor_t dvDesc,
+    void *dvalues,
+    const void *values,
+    size_t weightSizeInBytes,
+    const void *weights,
+    size_t workSpaceSizeInBytes,
+    void *workSpace,
+    size_t reserveSpaceSizeInBytes,
+    void *reserveSpace);
+
+/* The backward pass of the weights, after that of the data with the same reserve space on the
+ * same handle. */
+mcdnnStatus_t mcdnnMultiHeadAttnBackwardWeights(
+    mcdnnHandle_t handle,
+    mcdnnAttnDescriptor_t attnDesc,
+    mcdnnWgradMode_t addGrad,
+    mcdnnSeqDataDescriptor_t qDesc,
+    const void *queries,
+    mcdnnSeqDataDescriptor_t kDesc,
+    const void *keys,
+    mcdnnSeqDataDescriptor_t vDesc,
+    const void *values,
+    mcdnnSeqDataDescriptor_t doDesc,
+    const void *dout,
+    size_t weightSizeInBytes,
+    const void *weights,
+    void *dweights,
+    size_t workSpaceSizeInBytes,
+    void *workSpace,
+    size_t reserveSpaceSizeInBytes,
+    void *reserveSpace);
 
 /* Graphs of operations
  * ==================== */

@@ -136,7 +136,7 @@ fn shown(plan: &ExecutionPlan) -> BTreeSet<&'static str> {
                 "atom" | "red" if has("add") && is_float && !is_ordered => {
                     shown.insert("nondeterministic");
                 }
-                "cp" if has("reduce") && is_float => {
+                "cp" if has("reduce") && is_float && !is_ordered => {
                     shown.insert("nondeterministic");
                 }
                 _ => {}

@@ -42,8 +42,8 @@ impl Backend {
         self.0.clone()
     }
 
-    /// What an execution plan runs: for each kernel its engine with the knobs, its name and where it
-    /// came from.
+    /// What an execution plan runs: for each kernel its engine with the knobs, its name and where
+    /// it came from.
     pub fn explain(&self) -> Outcome<String> {
         let Product::Plan(plan) = self.0.product("plan")? else {
             return bad("plan is no execution plan");
