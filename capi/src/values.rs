@@ -2,6 +2,7 @@
 
 use kiln::dtype::DType;
 use kiln::expr::NanPropagation as NanRule;
+use kiln::rnn::MathType as Math;
 
 use crate::declare::enumeration;
 use crate::status::{Outcome, refuse};
@@ -74,6 +75,21 @@ impl DataType {
             DType::Bf16 => DataType::BFLOAT16,
             _ => DataType::FLOAT,
         }
+    }
+}
+
+impl MathType {
+    /// What it is for data of a type: a hint, of which only conversions to tf32 change results.
+    pub fn hint(self, data_type: DType) -> Outcome<Math> {
+        Ok(match self.known("mathType")? {
+            MathType::TENSOR_OP_MATH_ALLOW_CONVERSION if data_type != DType::F64 => {
+                Math::TensorOpAllowConversion
+            }
+            MathType::TENSOR_OP_MATH if !matches!(data_type, DType::F32 | DType::F64) => {
+                Math::TensorOp
+            }
+            _ => Math::Default,
+        })
     }
 }
 

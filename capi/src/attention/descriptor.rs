@@ -3,7 +3,6 @@
 use kiln::attention::{AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap};
 use kiln::dtype::DType;
 use kiln::expr::Real;
-use kiln::rnn::MathType as Math;
 
 use crate::attention::values::{ONE_TO_ONE, PROJ_BIASES};
 use crate::declare::functions;
@@ -62,16 +61,7 @@ impl Record {
         if (data_type == DType::F64) != (compute_prec == DType::F64) {
             return refuse(format!("computePrec of {compute_prec} and dataType of {data_type}"));
         }
-        // A hint: only conversions to tf32 change results.
-        let math_type = match self.math_type.known("mathType")? {
-            MathType::TENSOR_OP_MATH_ALLOW_CONVERSION if data_type != DType::F64 => {
-                Math::TensorOpAllowConversion
-            }
-            MathType::TENSOR_OP_MATH if !matches!(data_type, DType::F32 | DType::F64) => {
-                Math::TensorOp
-            }
-            _ => Math::Default,
-        };
+        let math_type = self.math_type.hint(data_type)?;
         let known = ONE_TO_ONE | PROJ_BIASES;
         if self.mode & !known != 0 {
             return bad(format!("attnMode is {:#x}, expected bits of {known:#x}", self.mode));

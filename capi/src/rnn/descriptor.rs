@@ -1,7 +1,6 @@
 //! Descriptors of recurrent networks (sections 6.2.1.21, 6.2.1.40 to 42 and 6.2.1.49).
 
-use kiln::dtype::DType;
-use kiln::rnn::{InputMode, MathType as Math, PaddedIo, RnnDescriptor, RnnSettings};
+use kiln::rnn::{InputMode, PaddedIo, RnnDescriptor, RnnSettings};
 
 use crate::declare::functions;
 use crate::dropout::Dropout;
@@ -135,16 +134,7 @@ impl Record {
         let input_mode = self.input.input()?;
         let data_type = self.data_type.dtype("dataType")?;
         let math_prec = self.math_prec.dtype("mathPrec")?;
-        // A hint: only conversions to tf32 change results.
-        let math_type = match self.math_type.known("mathType")? {
-            MathType::TENSOR_OP_MATH_ALLOW_CONVERSION if data_type != DType::F64 => {
-                Math::TensorOpAllowConversion
-            }
-            MathType::TENSOR_OP_MATH if !matches!(data_type, DType::F32 | DType::F64) => {
-                Math::TensorOp
-            }
-            _ => Math::Default,
-        };
+        let math_type = self.math_type.hint(data_type)?;
         let aux_flags = match self.aux_flags {
             0 => PaddedIo::Disabled,
             PADDED_IO_ENABLED => PaddedIo::Enabled,
