@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cudarc::driver::sys;
+use cudarc::driver::{result, sys};
 use kiln::device::{Buffer, DeviceChoice, Stream};
 use kiln::expr::{Mode, Pointwise};
 use kiln::plan::{Background, ExecutionPlan, Problem, Tier, Values, random_values};
@@ -33,6 +33,10 @@ fn gpu() -> MutexGuard<'static, Kiln> {
         let config = Config { device: Some(DeviceChoice::Cuda(0)), cache_dir, ..Config::default() };
         (library, Mutex::new(Kiln::open(config).expect("the GPU opens")))
     });
+    // Kiln leaves a thread's context as it finds it; what the tests do themselves wants one.
+    let device = result::device::get(0).unwrap();
+    // SAFETY: the device is there, and its context is retained for as long as the process lasts.
+    unsafe { result::ctx::set_current(result::primary_ctx::retain(device).unwrap()) }.unwrap();
     kiln.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
