@@ -154,7 +154,7 @@ macro_rules! enumeration {
             };
 
             /// Refuses a number that is none of the enumeration's.
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "not every enumeration is given by programs")]
             pub fn known(self, name: &str) -> crate::status::Outcome<$name> {
                 match Self::TABLE.value(self.0) {
                     Some(_) => Ok(self),

@@ -1,5 +1,8 @@
 //! Things that a handle keeps, of which the one used last is at hand.
 
+use kiln::Kiln;
+use kiln::device::Buffer;
+
 use crate::status::Outcome;
 
 /// How many things of a kind a handle keeps.
@@ -45,4 +48,24 @@ pub fn use_last<T>(
         all.drain(..over);
     }
     Ok(all.last_mut().expect("it is there"))
+}
+
+/// Lengths of sequences in device memory, for calls that are given none there.
+#[derive(Clone, Default)]
+pub struct Lengths(Vec<(Vec<i32>, Buffer)>);
+
+impl Lengths {
+    /// The address of lengths: the given one, or, where it is 0, that of memory of the library's
+    /// own, which is filled once.
+    pub fn address(&mut self, kiln: &Kiln, given: u64, lengths: &[i32]) -> Outcome<u64> {
+        if given != 0 {
+            return Ok(given);
+        }
+        let upload = || {
+            let bytes: Vec<u8> = lengths.iter().flat_map(|length| length.to_ne_bytes()).collect();
+            Ok((lengths.to_vec(), kiln.device().upload(&bytes)?))
+        };
+        let (_, buffer) = use_last(&mut self.0, |(known, _)| known == lengths, upload)?;
+        Ok(buffer.address())
+    }
 }

@@ -4,13 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use kiln::Kiln;
 use kiln::attention::{AttentionDescriptor, SequenceDataDescriptor};
-use kiln::device::Buffer;
 use kiln::layers::MultiHeadAttention;
 use kiln::plan::{DeviceMemory, Memory};
 
 use crate::attention::data::SeqData;
 use crate::handle::Handle;
-use crate::kept::{KEPT, UNKNOWN, use_last};
+use crate::kept::{Lengths, UNKNOWN, use_last};
 use crate::object::Ref;
 use crate::status::{Outcome, bad};
 
@@ -23,7 +22,7 @@ pub struct Layer {
     /// What launches it.
     pub built: MultiHeadAttention,
     /// Lengths of sequences in device memory, for calls that are given none there.
-    lengths: Vec<(Vec<i32>, Buffer)>,
+    lengths: Lengths,
 }
 
 impl Handle {
@@ -38,7 +37,7 @@ impl Handle {
         let is = |known: &Layer| known.built.descriptor() == descriptor;
         let new = || {
             let built = kiln.multi_head_attention(descriptor)?;
-            Ok(Layer { built, lengths: Vec::new() })
+            Ok(Layer { built, lengths: Lengths::default() })
         };
         of(use_last(&mut all, is, new)?, kiln)
     }
@@ -53,19 +52,8 @@ impl Layer {
         given: u64,
         data: &SequenceDataDescriptor,
     ) -> Outcome<Memory<'static>> {
-        if given != 0 {
-            return Ok(foreign(given, UNKNOWN));
-        }
         let lengths = &data.get().seq_lengths;
-        if !self.lengths.iter().any(|(known, _)| known == lengths) {
-            let bytes: Vec<u8> = lengths.iter().flat_map(|of| of.to_ne_bytes()).collect();
-            self.lengths.push((lengths.clone(), kiln.device().upload(&bytes)?));
-            let over = self.lengths.len().saturating_sub(KEPT);
-            self.lengths.drain(..over);
-        }
-        let known = self.lengths.iter().find(|(known, _)| known == lengths);
-        let (_, buffer) = known.expect("it was added");
-        Ok(foreign(buffer.address(), buffer.bytes()))
+        Ok(foreign(self.lengths.address(kiln, given, lengths)?, UNKNOWN))
     }
 }
 

@@ -95,7 +95,7 @@ functions! { FUNCTIONS:
             text: format!("{name}: {failure}"),
             ..failure
         })?;
-        node.set(attributeName, attributeType, value)
+        node.set(attributeName, value)
     }
 
     /// An attribute of a finalized descriptor (8.2.1.5): the number of its elements, and as many of

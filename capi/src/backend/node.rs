@@ -7,7 +7,7 @@ use crate::backend::names::AttributeName;
 use crate::backend::product::Product;
 use crate::backend::schema::{Default, Need, find};
 use crate::backend::value::Value;
-use crate::backend::values::{AttributeType, DescriptorType};
+use crate::backend::values::DescriptorType;
 use crate::object::{Ref, object};
 use crate::status::{Outcome, Status, bad, fail, refuse};
 
@@ -109,13 +109,12 @@ impl Node {
     }
 
     /// Sets an attribute.
-    pub fn set(&self, name: AttributeName, of: AttributeType, value: Value) -> Outcome {
+    pub fn set(&self, name: AttributeName, value: Value) -> Outcome {
         self.change(|state| {
             if state.product.is_some() {
                 return fail(Status::NOT_INITIALIZED, "the descriptor was finalized");
             }
             state.values.insert(name.0, value);
-            let _ = of;
             Ok(())
         })
     }

@@ -3,14 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use kiln::Kiln;
-use kiln::device::Buffer;
 use kiln::graph::RowLayout;
 use kiln::layers::{PersistentRnn, RnnPack, TempSpace};
 use kiln::plan::DeviceMemory;
 use kiln::rnn::{Optional, Rnn, RnnDataDescriptor, Role};
 
 use crate::handle::Handle;
-use crate::kept::{KEPT, UNKNOWN, aligned, use_last, workspace_bytes};
+use crate::kept::{Lengths, UNKNOWN, aligned, use_last, workspace_bytes};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::Record;
 use crate::rnn::values::RnnMode;
@@ -26,7 +25,7 @@ pub struct Network {
     /// What launches it.
     pub built: PersistentRnn,
     /// Lengths of sequences in device memory, for calls that are given none there.
-    lengths: Vec<(Vec<i32>, Buffer)>,
+    lengths: Lengths,
 }
 
 impl Networks {
@@ -60,7 +59,7 @@ impl Handle {
 
 impl Network {
     fn new(kiln: &Kiln, rnn: &Rnn, batch: i64) -> Outcome<Network> {
-        Ok(Network { built: kiln.rnn(rnn, batch)?, lengths: Vec::new() })
+        Ok(Network { built: kiln.rnn(rnn, batch)?, lengths: Lengths::default() })
     }
 
     /// Compiles the kernels of inference, or finds them in a cache.
@@ -90,20 +89,7 @@ impl Network {
         if !needs_lengths(x) {
             return Ok(None);
         }
-        if given != 0 {
-            return Ok(Some(given));
-        }
-        let lengths = &x.get().seq_lengths;
-        if let Some((_, buffer)) = self.lengths.iter().find(|(known, _)| known == lengths) {
-            return Ok(Some(buffer.address()));
-        }
-        let bytes: Vec<u8> = lengths.iter().flat_map(|length| length.to_ne_bytes()).collect();
-        let buffer = kiln.device().upload(&bytes)?;
-        let address = buffer.address();
-        self.lengths.push((lengths.clone(), buffer));
-        let over = self.lengths.len().saturating_sub(KEPT);
-        self.lengths.drain(..over);
-        Ok(Some(address))
+        self.lengths.address(kiln, given, &x.get().seq_lengths).map(Some)
     }
 }
 
