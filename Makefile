@@ -13,6 +13,8 @@ MIXED ?= 500
 MIXED_FROM ?= 1
 PLANS ?= 20000
 PLANS_FROM ?= 1
+SEQUENCES ?= 1000000
+SEQUENCES_FROM ?= 1
 TESTS ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -23,10 +25,10 @@ DRIVER_TESTS := contexts:: cuda_graphs:: drivers:: background:: dynamic_rows:: r
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test install test-vectors cases mutants spills test-remote test-driver \
-	check-driver worst settings random-graphs mixed-graphs random-plans lint ci package readme bench \
+	check-driver worst settings random-graphs mixed-graphs random-plans lint ci package readme bench bench-c \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients sim-runtime-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
-	attention-campaign triton-kernels estimates-validate clean
+	attention-campaign c-sequences triton-kernels estimates-validate clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -66,15 +68,13 @@ test-driver: setup ## Run the integration tests as on a GPU: its driver is the s
 		$(CARGO) test --test it
 
 check-driver: setup ## Run two minutes of test-driver with benches/gpu/check.py (needs Python)
-	$(CARGO) build -p kiln-sim-driver
 	tests=$$(scripts/test-binary.sh --features remote) && \
-		LD_PRELOAD=$(CURDIR)/target/debug/libkiln_sim_driver.so CUDA_FORCE_PTX_JIT=1 KILN_DEVICE=cuda:0 \
-		KILN_CASE=edges OUT=target/check-driver \
+		LD_PRELOAD=$(CURDIR)/target/debug/deps/libkiln_sim_driver.so CUDA_FORCE_PTX_JIT=1 \
+		KILN_DEVICE=cuda:0 KILN_CASE=edges OUT=target/check-driver \
 		benches/gpu/check.py --binary "$$tests" --timeout 600 $(DRIVER_TESTS)
 
 lint: ## Check formatting, clippy (and with it rust-version), features, documentation, dependencies
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --features remote --quiet -- -D warnings
 	for features in "" sim cli remote; do \
 		$(CARGO) clippy -p kiln --no-default-features --features "$$features" --quiet -- \
@@ -115,11 +115,22 @@ random-plans: setup ## Plan PLANS (20000) random graphs for every target class: 
 	KILN_PLANS=$(PLANS) KILN_PLANS_FROM=$(PLANS_FROM) $(CARGO) test --test it -- \
 		--nocapture random_plans_never
 
+c-sequences: setup ## Make SEQUENCES (1000000) random sequences of calls in C, from SEQUENCES_FROM on
+	KILN_SEQUENCES=$(SEQUENCES) KILN_SEQUENCES_FROM=$(SEQUENCES_FROM) \
+		$(CARGO) test --workspace --features remote --test capi -- --nocapture sequences
+
 ci: lint test check-driver demo ## What .ci/run runs
 
 bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulator
 	$(CARGO) bench --bench host --bench pack
 	$(CARGO) bench -p kiln-sim
+
+bench-c: setup ## Host cost of calls in C, on a device that launches nothing
+	$(CARGO) build --release -p kiln-capi
+	$(CC) -std=c99 -O2 -I capi/include -I capi/tests/c capi/benches/host.c -L target/release -lmcdnn -lm \
+		-Wl,-rpath,$(CURDIR)/target/release -o target/bench-c
+	ln -sf libmcdnn.so target/release/libmcdnn.so.8
+	KILN_DEVICE=null:h200 target/bench-c
 
 bench-compile: setup ## Time NVRTC on 135 variants of attention's kernels (goal: 500 ms each)
 	$(CARGO) bench --bench attention

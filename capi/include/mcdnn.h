@@ -150,16 +150,18 @@ mcdnnStatus_t mcdnnQueryRuntimeError(
 mcdnnStatus_t mcdnnSetCallback(unsigned mask, void *udata, mcdnnCallback_t fptr);
 
 /* What mcdnnSetCallback has set. */
-mcdnnStatus_t mcdnnGetCallback(unsigned *mask, void * *udata, mcdnnCallback_t *fptr);
+mcdnnStatus_t mcdnnGetCallback(unsigned *mask, void **udata, mcdnnCallback_t *fptr);
 
-/* Makes a handle for the GPU whose context is current on this thread, or for the first one.
- * Its calls are queued on the default stream until mcdnnSetStream gives it another. */
+/* Makes a handle for the device that the environment variable KILN_DEVICE names, for the GPU
+ * whose context is current on this thread, or for the first one. Its calls are queued on the
+ * default stream until mcdnnSetStream gives it another. */
 mcdnnStatus_t mcdnnCreate(mcdnnHandle_t *handle);
 
 /* Destroys a handle; NULL is none. Descriptors outlive it. */
 mcdnnStatus_t mcdnnDestroy(mcdnnHandle_t handle);
 
-/* Sets the stream that the calls of a handle are queued on. */
+/* Sets the stream that the calls of a handle are queued on. One of another device, or of a
+ * context that is not its device's primary one, is MAPPING_ERROR. */
 mcdnnStatus_t mcdnnSetStream(mcdnnHandle_t handle, cudaStream_t streamId);
 
 /* The stream that the calls of a handle are queued on. */
@@ -303,8 +305,8 @@ mcdnnStatus_t mcdnnSetFilterNdDescriptor(
     int nbDims,
     const int filterDimA[]);
 
-/* What a filter descriptor says: as many dimensions as are asked for, those that are not there
- * as 0. */
+/* What a filter descriptor says: as many dimensions as are asked for, 8 at most, those that are
+ * not there as 0. */
 mcdnnStatus_t mcdnnGetFilterNdDescriptor(
     mcdnnFilterDescriptor_t filterDesc,
     int nbDimsRequested,
@@ -377,7 +379,7 @@ mcdnnStatus_t mcdnnGetDropoutDescriptor(
     mcdnnDropoutDescriptor_t dropoutDesc,
     mcdnnHandle_t handle,
     float *dropout,
-    void * *states,
+    void **states,
     unsigned long long *seed);
 
 /* Recurrent networks
@@ -560,9 +562,9 @@ mcdnnStatus_t mcdnnGetRNNWeightParams(
     const void *weightSpace,
     int linLayerID,
     mcdnnTensorDescriptor_t mDesc,
-    void * *mAddr,
+    void **mAddr,
     mcdnnTensorDescriptor_t bDesc,
-    void * *bAddr);
+    void **bAddr);
 
 /* Compiles the kernels of a network for a number of sequences, or finds them in a cache
  * (6.2.1.2): those of inference for sequences step by step, which without padded input and
@@ -792,7 +794,7 @@ mcdnnStatus_t mcdnnGetMultiHeadAttnWeights(
     size_t weightSizeInBytes,
     const void *weights,
     mcdnnTensorDescriptor_t wDesc,
-    void * *wAddr);
+    void **wAddr);
 
 /* The forward pass (6.2.1.35), of one time step or, with a negative currIdx, of all; with a
  * reserve space it is one of training. Windows are in memory of the host, lengths in that of
@@ -822,7 +824,7 @@ mcdnnStatus_t mcdnnMultiHeadAttnForward(
     void *reserveSpace);
 
 /* The backward pass of the data, after a forward pass in training with the same reserve space
- * on the same handle: the gradients of queries, keys and values. Windows are those of the
+ * on the same device: the gradients of queries, keys and values. Windows are those of the
  * forward pass and may be NULL. */
 mcdnnStatus_t mcdnnMultiHeadAttnBackwardData(
     mcdnnHandle_t handle,
@@ -850,7 +852,7 @@ mcdnnStatus_t mcdnnMultiHeadAttnBackwardData(
     void *reserveSpace);
 
 /* The backward pass of the weights, after that of the data with the same reserve space on the
- * same handle. */
+ * same device. */
 mcdnnStatus_t mcdnnMultiHeadAttnBackwardWeights(
     mcdnnHandle_t handle,
     mcdnnAttnDescriptor_t attnDesc,
@@ -1749,7 +1751,7 @@ MCDNN_DEPRECATED mcdnnStatus_t mcdnnGetRNNLinLayerMatrixParams(
     const void *w,
     int linLayerID,
     mcdnnFilterDescriptor_t linLayerMatDesc,
-    void * *linLayerMat);
+    void **linLayerMat);
 
 /* Shape {1, rows, 1} and address of a bias; of one that is absent, no dimensions and NULL. */
 MCDNN_DEPRECATED mcdnnStatus_t mcdnnGetRNNLinLayerBiasParams(
@@ -1761,7 +1763,7 @@ MCDNN_DEPRECATED mcdnnStatus_t mcdnnGetRNNLinLayerBiasParams(
     const void *w,
     int linLayerID,
     mcdnnFilterDescriptor_t linLayerBiasDesc,
-    void * *linLayerBias);
+    void **linLayerBias);
 
 /* The forward pass in inference, with a descriptor for each step. */
 MCDNN_DEPRECATED mcdnnStatus_t mcdnnRNNForwardInference(

@@ -42,7 +42,7 @@ mcdnnStatus_t mcdnnKilnDevice(mcdnnHandle_t handle, char name[], size_t room);
  * ================================= */
 
 /* Allocates device memory, which is not initialised. */
-mcdnnStatus_t mcdnnKilnMalloc(mcdnnHandle_t handle, void * *address, size_t bytes);
+mcdnnStatus_t mcdnnKilnMalloc(mcdnnHandle_t handle, void **address, size_t bytes);
 
 /* Frees memory of mcdnnKilnMalloc once what is queued has been done; NULL is none. */
 mcdnnStatus_t mcdnnKilnFree(mcdnnHandle_t handle, void *address);

@@ -31,6 +31,14 @@ const STATES_BYTES: usize = 4096;
 const SEED_BITS: u32 = 53;
 
 impl Ref<Dropout> {
+    /// The number of what it says; 0 of none.
+    pub fn version(self) -> u64 {
+        match self.optional("dropoutDesc") {
+            Ok(Some(dropout)) => dropout.0.version(),
+            _ => 0,
+        }
+    }
+
     /// The dropout that a layer applies in training; NULL, one that was never set and one that was
     /// destroyed apply none.
     pub fn descriptor(self) -> Outcome<DropoutDescriptor> {

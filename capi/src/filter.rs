@@ -5,7 +5,7 @@ use crate::declare::functions;
 use crate::object::{Ref, Settable, object};
 use crate::pointer::{InArray, Out, OutArray};
 use crate::status::bad;
-use crate::tensor::{check_count, check_dims};
+use crate::tensor::{DIM_MAX, check_count, check_dims};
 use crate::values::{DataType, TensorFormat};
 
 /// `mcdnnFilterDescriptor_t`.
@@ -73,8 +73,8 @@ functions! { FUNCTIONS:
         Ok(())
     }
 
-    /// What a filter descriptor says: as many dimensions as are asked for, those that are not there
-    /// as 0.
+    /// What a filter descriptor says: as many dimensions as are asked for, 8 at most, those that are
+    /// not there as 0.
     fn mcdnnGetFilterNdDescriptor(
         filterDesc: Ref<Filter>,
         nbDimsRequested: i32,
@@ -86,6 +86,7 @@ functions! { FUNCTIONS:
         let own = filterDesc.get("filterDesc")?.0.read().clone();
         let asked = usize::try_from(nbDimsRequested);
         let asked = asked.or_else(|_| bad(format!("nbDimsRequested is {nbDimsRequested}")))?;
+        let asked = asked.min(DIM_MAX);
         let dims = filterDimA.required(asked, "filterDimA")?;
         dataType.put(own.data_type);
         format.put(own.format);

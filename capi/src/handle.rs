@@ -1,6 +1,7 @@
 //! Handles: a device and a stream.
 
 use std::collections::HashMap;
+use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -9,20 +10,23 @@ use kiln::device::{Device, DeviceChoice, Stream};
 use kiln::{Config, Kiln};
 use sharded_slab::Entry;
 
-use crate::attention::Layers;
+use crate::attention::{Layer, Said};
 use crate::declare::{Parameter, functions, of};
+use crate::kept::Kept;
 use crate::memory::Memory;
 use crate::object::{Keys, Ref, object};
 use crate::pointer::Out;
-use crate::rnn::Networks;
-use crate::status::{Failure, Outcome, Status};
+use crate::rnn::{Checked, Network};
+use crate::status::{Failure, Outcome, Status, bad, fail};
 
 /// A GPU as all handles of the process use it. It is closed with the last of them.
 pub struct Gpu {
     /// What plans and launches.
     pub kiln: Kiln,
     /// Recurrent networks that have been built.
-    pub networks: Networks,
+    pub networks: Kept<Network>,
+    /// Attention layers that have been made.
+    pub layers: Kept<Layer>,
     /// Memory that programs without CUDA have asked for.
     pub memory: Memory,
 }
@@ -31,8 +35,10 @@ pub struct Gpu {
 pub struct Handle {
     gpu: Arc<Gpu>,
     stream: AtomicU64,
-    networks: Networks,
-    layers: Layers,
+    networks: Kept<Network>,
+    calls: Kept<Checked>,
+    layers: Kept<Layer>,
+    said: Kept<Said>,
 }
 object!(Handle: "mcdnnHandle_t", "handle", 2);
 
@@ -65,25 +71,39 @@ impl Handle {
     }
 
     /// Recurrent networks of this handle.
-    pub fn networks(&self) -> &Networks {
+    pub fn networks(&self) -> &Kept<Network> {
         &self.networks
     }
 
+    /// What calls of networks have shown of their descriptors.
+    pub fn calls(&self) -> &Kept<Checked> {
+        &self.calls
+    }
+
+    /// What calls of layers have shown of their descriptors.
+    pub fn said(&self) -> &Kept<Said> {
+        &self.said
+    }
+
     /// Attention layers of this handle.
-    pub fn layers(&self) -> &Layers {
+    pub fn layers(&self) -> &Kept<Layer> {
         &self.layers
     }
 }
 
 impl Gpu {
-    /// The GPU whose context is current on this thread, or the first one.
+    /// The device that `KILN_DEVICE` names, the GPU whose context is current on this thread, or the
+    /// first one.
     fn open() -> Outcome<Arc<Gpu>> {
-        static OPEN: Mutex<Option<HashMap<u32, Weak<Gpu>>>> = Mutex::new(None);
+        static OPEN: Mutex<Option<HashMap<Option<u32>, Weak<Gpu>>>> = Mutex::new(None);
         let missing = |error: kiln::Error| Failure {
             status: Status::NOT_INITIALIZED,
             text: error.to_string(),
         };
-        let index = Device::cuda_current().map_err(missing)?.unwrap_or(0);
+        let index = match env::var_os("KILN_DEVICE").is_some_and(|name| !name.is_empty()) {
+            true => None,
+            false => Some(Device::cuda_current().map_err(missing)?.unwrap_or(0)),
+        };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = open.get_or_insert_default();
         if let Some(gpu) = known.get(&index).and_then(Weak::upgrade) {
@@ -91,14 +111,14 @@ impl Gpu {
         }
         let packs = PACKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let config = Config {
-            device: Some(DeviceChoice::Cuda(index)),
             // Otherwise, the environment says which.
+            device: index.map(DeviceChoice::Cuda),
             packs: (!packs.is_empty()).then_some(packs),
             ..Config::default()
         };
         let kiln = Kiln::open(config).map_err(missing)?;
-        let (networks, memory) = (Networks::default(), Memory::default());
-        let gpu = Arc::new(Gpu { kiln, networks, memory });
+        let (networks, layers) = (Kept::default(), Kept::default());
+        let gpu = Arc::new(Gpu { kiln, networks, layers, memory: Memory::default() });
         known.insert(index, Arc::downgrade(&gpu));
         Ok(gpu)
     }
@@ -118,15 +138,18 @@ pub fn handle_of(number: i64) -> Outcome<Entry<'static, Handle, Keys>> {
 }
 
 functions! { FUNCTIONS:
-    /// Makes a handle for the GPU whose context is current on this thread, or for the first one.
-    /// Its calls are queued on the default stream until mcdnnSetStream gives it another.
+    /// Makes a handle for the device that the environment variable KILN_DEVICE names, for the GPU
+    /// whose context is current on this thread, or for the first one. Its calls are queued on the
+    /// default stream until mcdnnSetStream gives it another.
     fn mcdnnCreate(handle: Out<Ref<Handle>>) {
         let handle = handle.required("handle")?;
         handle.put(Ref::new(Handle {
             gpu: Gpu::open()?,
             stream: AtomicU64::new(0),
-            networks: Networks::default(),
-            layers: Layers::default(),
+            networks: Kept::default(),
+            calls: Kept::default(),
+            layers: Kept::default(),
+            said: Kept::default(),
         })?);
         Ok(())
     }
@@ -136,9 +159,20 @@ functions! { FUNCTIONS:
         handle.destroy("handle")
     }
 
-    /// Sets the stream that the calls of a handle are queued on.
+    /// Sets the stream that the calls of a handle are queued on. One of another device, or of a
+    /// context that is not its device's primary one, is MAPPING_ERROR.
     fn mcdnnSetStream(handle: Ref<Handle>, streamId: CudaStream) {
-        handle.get("handle")?.stream.store(streamId.0, Ordering::Relaxed);
+        let handle = handle.get("handle")?;
+        // SAFETY: the program gives a stream that is alive.
+        let own = unsafe { handle.gpu.kiln.device().owns_stream(streamId.0) };
+        match own {
+            Ok(true) => handle.stream.store(streamId.0, Ordering::Relaxed),
+            Ok(false) => {
+                let text = "streamId is of another device or context than the handle";
+                return fail(Status::MAPPING_ERROR, text);
+            }
+            Err(error) => return bad(format!("streamId: {error}")),
+        }
         Ok(())
     }
 

@@ -1,11 +1,13 @@
-//! Things that a handle keeps, of which the one used last is at hand.
+//! Things that a GPU or a handle keeps, of which the one used last is at hand.
+
+use std::sync::{Mutex, PoisonError};
 
 use kiln::Kiln;
 use kiln::device::Buffer;
 
 use crate::status::Outcome;
 
-/// How many things of a kind a handle keeps.
+/// How many things of a kind are kept.
 pub const KEPT: usize = 64;
 
 /// Bytes of what the interface gives the address of only: nothing ends before what a descriptor
@@ -27,6 +29,28 @@ pub fn aligned(address: u64, bytes: u64) -> Option<(u64, u64)> {
     let start = address.checked_next_multiple_of(ALIGNMENT)?;
     let bytes = bytes.checked_sub(start - address)?;
     (address != 0 && bytes > 0).then_some((start, bytes))
+}
+
+/// Things of a kind: those of a GPU, or a handle's clones of them, which no other handle waits for.
+pub struct Kept<T>(Mutex<Vec<T>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Kept<T> {
+        Kept(Mutex::default())
+    }
+}
+
+impl<T> Kept<T> {
+    /// Uses a thing, which is found or made.
+    pub fn with<R>(
+        &self,
+        is: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Outcome<T>,
+        of: impl FnOnce(&mut T) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        of(use_last(&mut all, is, make)?)
+    }
 }
 
 /// The thing that is meant, found or made, at the end of all.

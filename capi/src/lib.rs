@@ -29,5 +29,7 @@ mod status;
 mod tensor;
 mod values;
 
+pub use backend::{Attribute, DescriptorType, Need, attributes};
+
 /// Bytes of `mcdnnDebug_t`.
 pub const DEBUG_BYTES: usize = size_of::<log::Debug>();

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use sharded_slab::{Config, Entry, Slab};
@@ -148,19 +149,32 @@ impl<T: Object> Parameter for Ref<T> {
     }
 }
 
-/// A value that calls set and read.
+/// A value that calls set and read, with a number that no other value has: two values of a number
+/// are one, or have both never been set.
 #[derive(Debug, Default)]
-pub struct Settable<T>(RwLock<T>);
+pub struct Settable<T> {
+    value: RwLock<T>,
+    version: AtomicU64,
+}
+
+/// The number of the next value.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl<T> Settable<T> {
     /// With a first value.
     pub fn new(value: T) -> Settable<T> {
-        Settable(RwLock::new(value))
+        let version = AtomicU64::new(NEXT.fetch_add(1, Ordering::Relaxed));
+        Settable { value: RwLock::new(value), version }
     }
 
     /// The value.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.value.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the value.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Replaces the value.
@@ -170,6 +184,9 @@ impl<T> Settable<T> {
 
     /// Changes the value.
     pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+        let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut value);
+        self.version.store(NEXT.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+        result
     }
 }

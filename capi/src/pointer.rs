@@ -1,6 +1,9 @@
 //! Pointers as callers give them. A value of these types comes from a caller of the C interface
 //! only, who keeps its rules: what the document says a pointer refers to is there.
 
+use std::borrow::Cow;
+use std::slice;
+
 use crate::declare::Parameter;
 use crate::status::{Outcome, bad};
 
@@ -63,6 +66,17 @@ impl<T: Copy> InArray<T> {
     /// The address, which may be one of device memory; 0 is NULL.
     pub fn address(self) -> u64 {
         self.0.expose_provenance() as u64
+    }
+
+    /// So many values where they are, or, where no value of the type could be, a copy; an array of
+    /// this name that is NULL has none.
+    pub fn seen<'a>(self, count: usize, name: &str) -> Outcome<Cow<'a, [T]>> {
+        if count == 0 || self.is_null() || !self.0.is_aligned() {
+            return self.all(count, name).map(Cow::Owned);
+        }
+        // SAFETY: there are as many values as the interface says, which the program leaves as they
+        // are as long as the call lasts.
+        Ok(Cow::Borrowed(unsafe { slice::from_raw_parts(self.0, count) }))
     }
 
     /// So many values; an array of this name that is NULL has none.
@@ -175,7 +189,10 @@ macro_rules! pointers {
     )*};
 }
 pointers! {
-    Out: |of, name| format!("{of} *{name}");
+    Out: |of, name| match of.ends_with('*') {
+        true => format!("{of}*{name}"),
+        false => format!("{of} *{name}"),
+    };
     InArray: |of, name| format!("const {of} {name}[]");
     OutArray: |of, name| format!("{of} {name}[]");
 }

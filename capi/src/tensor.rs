@@ -3,7 +3,7 @@
 use crate::declare::functions;
 use crate::object::{Ref, Settable, object};
 use crate::pointer::{InArray, Out, OutArray};
-use crate::status::{Outcome, bad};
+use crate::status::{Outcome, bad, refuse};
 use crate::values::{DataType, TensorFormat};
 
 /// The most dimensions of a tensor.
@@ -70,6 +70,10 @@ impl Layout {
             return bad(format!("dataType is {}", DataType::TABLE.shown(self.data_type.0)));
         }
         check_dims(&self.dims)?;
+        let steps = self.dims.iter().zip(&self.strides);
+        check_elements(
+            steps.map(|(dim, stride)| i128::from(*dim - 1) * i128::from(*stride)).sum(),
+        )?;
         match self.strides.iter().position(|stride| *stride <= 0) {
             None => Ok(self),
             Some(at) => bad(format!("the stride of dimension {at} is {}", self.strides[at])),
@@ -85,15 +89,31 @@ pub fn check_count(count: i32) -> Outcome<usize> {
     }
 }
 
-/// Refuses extents below 1.
+/// Refuses as many elements as have more bytes than a size can tell.
+fn check_elements(elements: i128) -> Outcome {
+    match elements < 1 << 55 {
+        true => Ok(()),
+        false => refuse(format!("{elements} elements, expected fewer than 2^55")),
+    }
+}
+
+/// Refuses extents below 1, and those of more elements than a size can tell.
 pub fn check_dims(dims: &[i32]) -> Outcome {
     match dims.iter().position(|dim| *dim <= 0) {
-        None => Ok(()),
+        None => {
+            let extents = dims.iter().map(|dim| i128::from(*dim));
+            check_elements(extents.fold(1, |all, dim| all.saturating_mul(dim)))
+        }
         Some(at) => bad(format!("dimension {at} is {}, expected at least 1", dims[at])),
     }
 }
 
 impl Tensor {
+    /// The number of what it says.
+    pub fn version(&self) -> u64 {
+        self.0.version()
+    }
+
     /// What it says.
     pub fn layout(&self) -> Layout {
         self.0.read().clone()

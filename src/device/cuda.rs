@@ -20,6 +20,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Swizzle, TensorMap};
 use crate::target::{Arch, Target};
 
+/// Handles up to this one are default streams, of whatever context is current: `NULL`, the legacy
+/// one and that of the thread.
+const DEFAULT_STREAMS: u64 = 2;
+
 /// Number of GPUs.
 pub(super) fn count() -> Result<u32> {
     // SAFETY: checks that the driver library can be loaded; cudarc panics on use without it.
@@ -279,6 +283,19 @@ impl Driver for CudaDriver {
         let _call = self.primary.call("query a capture").ok()?;
         // The default stream cannot be queried while another stream is being captured.
         captured_by(stream).unwrap_or(Some(u64::MAX))
+    }
+
+    fn owns(&self, stream: u64) -> Result<bool> {
+        if stream <= DEFAULT_STREAMS {
+            return Ok(true);
+        }
+        let call = self.primary.call("ask for the context of a stream")?;
+        let mut context = ptr::null_mut();
+        // SAFETY: the stream is alive, the pointer valid for a write.
+        unsafe { sys::cuStreamGetCtx(stream as _, &mut context) }
+            .result()
+            .map_err(|error| call.failed(error))?;
+        Ok(context == self.primary.context)
     }
 
     fn enter_background(&self) -> Result<()> {

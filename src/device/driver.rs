@@ -67,6 +67,10 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn capture(&self, _stream: u64) -> Option<u64> {
         None
     }
+    /// Whether a live stream is of the device's context.
+    fn owns(&self, _stream: u64) -> Result<bool> {
+        Ok(true)
+    }
     /// Called on background threads that load kernels, whose calls must not interfere with captures
     /// on other threads.
     fn enter_background(&self) -> Result<()> {

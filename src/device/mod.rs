@@ -244,6 +244,18 @@ impl Device {
         Stream::external(self.driver.clone(), self.reports.clone(), handle)
     }
 
+    /// Whether a foreign stream is one of this device's context, in which alone kernels can be
+    /// launched.
+    ///
+    /// # Errors
+    /// `Driver` when the driver does not know it.
+    ///
+    /// # Safety
+    /// The handle must be a live stream of any device.
+    pub unsafe fn owns_stream(&self, handle: u64) -> Result<bool> {
+        self.driver.owns(handle)
+    }
+
     /// The default stream of the device.
     pub fn default_stream(&self) -> Stream {
         Stream::external(self.driver.clone(), self.reports.clone(), 0)

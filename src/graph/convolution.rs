@@ -370,7 +370,7 @@ impl Semantics for Convolution {
         self.window.check(self.name())?;
         let result = outputs[0];
         self.shape(self.pass.roles([inputs[0], inputs[1]], result))?;
-        check_factors(self.name(), [self.alpha, self.beta])?;
+        check_factors(self.name(), self.math.dtype(), [self.alpha, self.beta])?;
         for tensor in &inputs[..2] {
             let integer = matches!(tensor.dtype, DType::I32 | DType::I8 | DType::U8);
             if self.math == MatmulMath::I32 && !integer {

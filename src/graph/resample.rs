@@ -263,7 +263,7 @@ impl Resample {
             let text = format!("{name}: {mode} has no index, which says what wins in maxpool");
             return Err(Error::not_supported(text));
         }
-        check_factors(name, [self.alpha, self.beta])
+        check_factors(name, self.math.dtype(), [self.alpha, self.beta])
     }
 
     /// Checks the tensor of the winners.

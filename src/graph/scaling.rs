@@ -1,17 +1,26 @@
 //! `result = alpha * computed + beta * before`, of convolutions and resamplings.
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::tensor::TensorDesc;
 
-/// Checks that `alpha` and `beta` are numbers.
+/// Checks that `alpha` and `beta` are numbers, in the precision in which they scale as well: `f64`
+/// where the operation's math is, `f32` elsewhere.
 ///
 /// # Errors
 /// `BadParam` naming the factor.
-pub(super) fn check_factors(name: &str, factors: [Real; 2]) -> Result<()> {
+pub(super) fn check_factors(name: &str, math: DType, factors: [Real; 2]) -> Result<()> {
+    let scaling = if math == DType::F64 { DType::F64 } else { DType::F32 };
     for (factor, value) in ["alpha", "beta"].into_iter().zip(factors) {
         if !value.get().is_finite() {
             return Err(Error::bad_param(format!("{name}: {factor} is {}", value.get())));
+        }
+        if !scaling.round(value.get()).is_finite() {
+            return Err(Error::bad_param(format!(
+                "{name}: {factor} is {:e}, which is infinite in {scaling}",
+                value.get()
+            )));
         }
     }
     Ok(())

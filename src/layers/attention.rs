@@ -1,6 +1,7 @@
 //! Multi-head attention on a device: plans by pass and extent, and how they are launched.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::attention::{
     AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionPass, AttentionPlace,
@@ -25,14 +26,15 @@ use crate::tensor::TensorDesc;
 /// compute in the caller's memory, so that they may be captured into a CUDA graph; calls on several
 /// streams share the state of the dropouts only. What a call writes may overlap nothing else, but
 /// for outputs in the place of residuals in the same layout, and of queries and residuals that are
-/// one.
+/// one. Clones share the states of the dropouts and what is known of reserve spaces.
+#[derive(Clone)]
 pub struct MultiHeadAttention {
     kiln: Kiln,
     descriptor: AttentionDescriptor,
     built: Bounded<(AttentionPass, AttentionExtent), Built>,
     /// Built with the first plans whose windows are in memory.
     windows: Option<WindowWriter>,
-    states: DropoutStates,
+    states: Arc<DropoutStates>,
     /// What the reserve spaces of this layer hold.
     reserves: Reserves<Vectors>,
 }
@@ -57,6 +59,7 @@ pub(super) struct Arguments<'a> {
 struct Vectors(AttentionExtent);
 
 /// The plans of a pass for one extent.
+#[derive(Clone)]
 struct Built {
     layer: AttentionLayer,
     stages: Vec<BuiltStage>,
@@ -64,6 +67,7 @@ struct Built {
     sum: Option<Sum>,
 }
 
+#[derive(Clone)]
 struct BuiltStage {
     plan: ExecutionPlan,
     /// Its addresses are set at every call; entries are in the order of `views`.
@@ -103,10 +107,10 @@ impl Kiln {
             descriptor: *descriptor,
             built: Bounded::new(PLANS_MAX),
             windows: None,
-            states: DropoutStates::new(
+            states: Arc::new(DropoutStates::new(
                 self.device(),
                 &[descriptor.get().attn_dropout, descriptor.get().post_dropout],
-            )?,
+            )?),
             reserves: Reserves::default(),
         })
     }

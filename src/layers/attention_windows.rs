@@ -12,6 +12,7 @@ use crate::tensor::TensorDesc;
 const PIECE_BYTES: u64 = (WINDOW_STEPS * size_of::<i32>()) as u64;
 
 /// What writes a piece of windows to memory.
+#[derive(Clone)]
 pub(super) struct WindowWriter {
     plan: ExecutionPlan,
     /// Numbers by their position in the piece, and behind them the piece.

@@ -204,6 +204,11 @@ fn attributes_are_checked() {
          fractions",
     );
     refused(json!({"window_dims": null}), &[], "resample_forward: key `window_dims` is missing");
+    refused(
+        json!({"alpha": -1e300}),
+        &[],
+        "resample_forward: alpha is -1e300, which is infinite in f32",
+    );
     refused(json!({"gamma": 1}), &[], "resample_forward: unknown key `gamma`");
     refused(
         json!({"resample_forward": "avgpool"}),

@@ -20,6 +20,11 @@ object!(SeqData: "mcdnnSeqDataDescriptor_t", "sequence data descriptor", 11);
 const AXES: usize = 4;
 
 impl SeqData {
+    /// The number of what it says.
+    pub fn version(&self) -> u64 {
+        self.0.version()
+    }
+
     /// What the descriptor of this name says.
     pub fn said(&self, name: &str) -> Outcome<SequenceDataDescriptor> {
         match &*self.0.read() {

@@ -38,6 +38,13 @@ pub struct Record {
 }
 
 impl Attention {
+    /// The numbers of what it and its dropouts say.
+    pub fn versions(&self) -> [u64; 3] {
+        let dropouts = self.0.read().map_or([Ref::NULL; 2], |record| record.dropouts);
+        let [attention, post] = dropouts.map(Ref::version);
+        [self.0.version(), attention, post]
+    }
+
     /// What it says.
     pub fn record(&self) -> Outcome<Record> {
         match *self.0.read() {

@@ -1,23 +1,19 @@
 //! Layers that a handle has used, and what their passes are given.
 
-use std::sync::{Mutex, PoisonError};
-
 use kiln::Kiln;
 use kiln::attention::{AttentionDescriptor, SequenceDataDescriptor};
 use kiln::layers::MultiHeadAttention;
 use kiln::plan::{DeviceMemory, Memory};
 
 use crate::attention::data::SeqData;
+use crate::attention::descriptor::Attention;
 use crate::handle::Handle;
-use crate::kept::{Lengths, UNKNOWN, use_last};
+use crate::kept::{Lengths, UNKNOWN};
 use crate::object::Ref;
 use crate::status::{Outcome, bad};
 
-/// Layers, those used last at the end.
-#[derive(Default)]
-pub struct Layers(Mutex<Vec<Layer>>);
-
 /// A layer on a device.
+#[derive(Clone)]
 pub struct Layer {
     /// What launches it.
     pub built: MultiHeadAttention,
@@ -26,20 +22,20 @@ pub struct Layer {
 }
 
 impl Handle {
-    /// Uses a layer of this handle's.
+    /// Uses a layer of this handle's, whose state all handles share.
     pub fn layer<R>(
         &self,
         descriptor: &AttentionDescriptor,
         of: impl FnOnce(&mut Layer, &Kiln) -> Outcome<R>,
     ) -> Outcome<R> {
         let kiln = &self.gpu().kiln;
-        let mut all = self.layers().0.lock().unwrap_or_else(PoisonError::into_inner);
         let is = |known: &Layer| known.built.descriptor() == descriptor;
         let new = || {
             let built = kiln.multi_head_attention(descriptor)?;
             Ok(Layer { built, lengths: Lengths::default() })
         };
-        of(use_last(&mut all, is, new)?, kiln)
+        let share = || self.gpu().layers.with(is, new, |layer| Ok(layer.clone()));
+        self.layers().with(is, share, |layer| of(layer, kiln))
     }
 }
 
@@ -77,8 +73,36 @@ pub fn sized(address: u64, bytes: usize) -> Option<Memory<'static>> {
     (address != 0).then(|| foreign(address, bytes as u64))
 }
 
-/// What four sequence data descriptors say.
-pub fn described(all: [(Ref<SeqData>, &str); 4]) -> Outcome<[SequenceDataDescriptor; 4]> {
-    let [q, k, v, o] = all.map(|(data, name)| data.get(name)?.said(name));
-    Ok([q?, k?, v?, o?])
+/// What the descriptors of a call say: of the layer, and of four tensors.
+pub struct Said {
+    versions: [u64; 7],
+    /// The layer.
+    pub layer: AttentionDescriptor,
+    /// Queries, keys, values and outputs.
+    pub vectors: [SequenceDataDescriptor; 4],
+}
+
+impl Handle {
+    /// Uses what the descriptors of a call say, which is found out once.
+    pub fn with_said<R>(
+        &self,
+        attention: Ref<Attention>,
+        vectors: [(Ref<SeqData>, &str); 4],
+        of: impl FnOnce(&Said) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let attention = attention.get("attnDesc")?;
+        let [layer, softmax, post] = attention.versions();
+        let [q, k, v, o] = vectors.map(|(data, name)| data.get(name));
+        let [q, k, v, o] = [q?, k?, v?, o?];
+        let all = [&q, &k, &v, &o].map(|data| data.version());
+        let versions = [layer, softmax, post, all[0], all[1], all[2], all[3]];
+        let names = vectors.map(|(_, name)| name);
+        let say = || {
+            let layer = attention.descriptor()?;
+            let vectors =
+                [q.said(names[0])?, k.said(names[1])?, v.said(names[2])?, o.said(names[3])?];
+            Ok(Said { versions, layer, vectors })
+        };
+        self.said().with(|known| known.versions == versions, say, |said| of(said))
+    }
 }

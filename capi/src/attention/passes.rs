@@ -6,7 +6,7 @@ use kiln::layers::{
 
 use crate::attention::data::SeqData;
 use crate::attention::descriptor::Attention;
-use crate::attention::layers::{described, memory, sized};
+use crate::attention::layers::{memory, sized};
 use crate::declare::functions;
 use crate::handle::Handle;
 use crate::object::Ref;
@@ -42,45 +42,46 @@ functions! { FUNCTIONS:
         reserveSpace: DataMut,
     ) {
         let handle = handle.get("handle")?;
-        let descriptor = attnDesc.get("attnDesc")?.descriptor()?;
         let all = [(qDesc, "qDesc"), (kDesc, "kDesc"), (vDesc, "vDesc"), (oDesc, "oDesc")];
-        let [q_desc, k_desc, v_desc, o_desc] = described(all)?;
-        let steps = q_desc.extent(kiln::attention::SequenceAxis::Time) as usize;
-        let low = loWinIdx.all(steps, "loWinIdx")?;
-        let high = hiWinIdx.all(steps, "hiWinIdx")?;
-        let queries = memory(queries.address(), "queries")?;
-        let keys = memory(keys.address(), "keys")?;
-        let values = memory(values.address(), "values")?;
-        let out = memory(out.address(), "out")?;
-        // A layer without projections has no weights.
-        let weights = sized(weights.address(), weightSizeInBytes);
-        handle.layer(&descriptor, |layer, kiln| {
-            let seq_lengths_qo = layer.lengths(kiln, devSeqLengthsQO.address(), &q_desc)?;
-            let seq_lengths_kv = layer.lengths(kiln, devSeqLengthsKV.address(), &k_desc)?;
-            Ok(layer.built.forward(&handle.stream(), &AttentionForward {
-                curr_idx: currIdx,
-                lo_win_idx: &low,
-                hi_win_idx: &high,
-                seq_lengths_qo,
-                seq_lengths_kv,
-                q_desc: &q_desc,
-                queries,
-                residuals: memory(residuals.address(), "residuals").ok(),
-                k_desc: &k_desc,
-                keys,
-                v_desc: &v_desc,
-                values,
-                o_desc: &o_desc,
-                out,
-                weights: weights.unwrap_or(queries),
-                workspace: sized(workSpace.address(), workSpaceSizeInBytes),
-                reserve: sized(reserveSpace.address(), reserveSpaceSizeInBytes),
-            })?)
+        handle.with_said(attnDesc, all, |said| {
+            let [q_desc, k_desc, v_desc, o_desc] = &said.vectors;
+            let steps = q_desc.extent(kiln::attention::SequenceAxis::Time) as usize;
+            let low = loWinIdx.seen(steps, "loWinIdx")?;
+            let high = hiWinIdx.seen(steps, "hiWinIdx")?;
+            let queries = memory(queries.address(), "queries")?;
+            let keys = memory(keys.address(), "keys")?;
+            let values = memory(values.address(), "values")?;
+            let out = memory(out.address(), "out")?;
+            // A layer without projections has no weights.
+            let weights = sized(weights.address(), weightSizeInBytes);
+            handle.layer(&said.layer, |layer, kiln| {
+                let seq_lengths_qo = layer.lengths(kiln, devSeqLengthsQO.address(), q_desc)?;
+                let seq_lengths_kv = layer.lengths(kiln, devSeqLengthsKV.address(), k_desc)?;
+                Ok(layer.built.forward(&handle.stream(), &AttentionForward {
+                    curr_idx: currIdx,
+                    lo_win_idx: &low,
+                    hi_win_idx: &high,
+                    seq_lengths_qo,
+                    seq_lengths_kv,
+                    q_desc,
+                    queries,
+                    residuals: memory(residuals.address(), "residuals").ok(),
+                    k_desc,
+                    keys,
+                    v_desc,
+                    values,
+                    o_desc,
+                    out,
+                    weights: weights.unwrap_or(queries),
+                    workspace: sized(workSpace.address(), workSpaceSizeInBytes),
+                    reserve: sized(reserveSpace.address(), reserveSpaceSizeInBytes),
+                })?)
+            })
         })
     }
 
     /// The backward pass of the data, after a forward pass in training with the same reserve space
-    /// on the same handle: the gradients of queries, keys and values. Windows are those of the
+    /// on the same device: the gradients of queries, keys and values. Windows are those of the
     /// forward pass and may be NULL.
     fn mcdnnMultiHeadAttnBackwardData(
         handle: Ref<Handle>,
@@ -109,39 +110,40 @@ functions! { FUNCTIONS:
     ) {
         let _ = (loWinIdx, hiWinIdx, queries, keys, values);
         let handle = handle.get("handle")?;
-        let descriptor = attnDesc.get("attnDesc")?.descriptor()?;
         let all = [(dqDesc, "dqDesc"), (dkDesc, "dkDesc"), (dvDesc, "dvDesc"), (doDesc, "doDesc")];
-        let [q_desc, k_desc, v_desc, o_desc] = described(all)?;
-        let dout = memory(dout.address(), "dout")?;
-        let dqueries = memory(dqueries.address(), "dqueries")?;
-        let dkeys = memory(dkeys.address(), "dkeys")?;
-        let dvalues = memory(dvalues.address(), "dvalues")?;
-        memory(reserveSpace.address(), "reserveSpace")?;
-        let weights = sized(weights.address(), weightSizeInBytes);
-        let reserve = sized(reserveSpace.address(), reserveSpaceSizeInBytes);
-        handle.layer(&descriptor, |layer, kiln| {
-            let seq_lengths_qo = layer.lengths(kiln, devSeqLengthsDQDO.address(), &q_desc)?;
-            let seq_lengths_kv = layer.lengths(kiln, devSeqLengthsDKDV.address(), &k_desc)?;
-            Ok(layer.built.backward_data(&handle.stream(), &AttentionBackwardData {
-                seq_lengths_qo,
-                seq_lengths_kv,
-                o_desc: &o_desc,
-                dout,
-                q_desc: &q_desc,
-                dqueries,
-                k_desc: &k_desc,
-                dkeys,
-                v_desc: &v_desc,
-                dvalues,
-                weights: weights.unwrap_or(dout),
-                workspace: sized(workSpace.address(), workSpaceSizeInBytes),
-                reserve: reserve.unwrap_or(dout),
-            })?)
+        handle.with_said(attnDesc, all, |said| {
+            let [q_desc, k_desc, v_desc, o_desc] = &said.vectors;
+            let dout = memory(dout.address(), "dout")?;
+            let dqueries = memory(dqueries.address(), "dqueries")?;
+            let dkeys = memory(dkeys.address(), "dkeys")?;
+            let dvalues = memory(dvalues.address(), "dvalues")?;
+            memory(reserveSpace.address(), "reserveSpace")?;
+            let weights = sized(weights.address(), weightSizeInBytes);
+            let reserve = sized(reserveSpace.address(), reserveSpaceSizeInBytes);
+            handle.layer(&said.layer, |layer, kiln| {
+                let seq_lengths_qo = layer.lengths(kiln, devSeqLengthsDQDO.address(), q_desc)?;
+                let seq_lengths_kv = layer.lengths(kiln, devSeqLengthsDKDV.address(), k_desc)?;
+                Ok(layer.built.backward_data(&handle.stream(), &AttentionBackwardData {
+                    seq_lengths_qo,
+                    seq_lengths_kv,
+                    o_desc,
+                    dout,
+                    q_desc,
+                    dqueries,
+                    k_desc,
+                    dkeys,
+                    v_desc,
+                    dvalues,
+                    weights: weights.unwrap_or(dout),
+                    workspace: sized(workSpace.address(), workSpaceSizeInBytes),
+                    reserve: reserve.unwrap_or(dout),
+                })?)
+            })
         })
     }
 
     /// The backward pass of the weights, after that of the data with the same reserve space on the
-    /// same handle.
+    /// same device.
     fn mcdnnMultiHeadAttnBackwardWeights(
         handle: Ref<Handle>,
         attnDesc: Ref<Attention>,
@@ -164,38 +166,39 @@ functions! { FUNCTIONS:
     ) {
         let _ = (dout, weights);
         let handle = handle.get("handle")?;
-        let descriptor = attnDesc.get("attnDesc")?.descriptor()?;
         let mode = match addGrad.known("addGrad")? {
             WgradMode::SET => WeightGradientMode::Set,
             _ => WeightGradientMode::Add,
         };
         let all = [(qDesc, "qDesc"), (kDesc, "kDesc"), (vDesc, "vDesc"), (doDesc, "doDesc")];
-        let [q_desc, k_desc, v_desc, o_desc] = described(all)?;
-        let queries = memory(queries.address(), "queries")?;
-        let keys = memory(keys.address(), "keys")?;
-        let values = memory(values.address(), "values")?;
-        memory(dweights.address(), "dweights")?;
-        memory(reserveSpace.address(), "reserveSpace")?;
-        let dweights = sized(dweights.address(), weightSizeInBytes);
-        let reserve = sized(reserveSpace.address(), reserveSpaceSizeInBytes);
-        handle.layer(&descriptor, |layer, kiln| {
-            let seq_lengths_qo = layer.lengths(kiln, 0, &q_desc)?;
-            let seq_lengths_kv = layer.lengths(kiln, 0, &k_desc)?;
-            Ok(layer.built.backward_weights(&handle.stream(), &AttentionBackwardWeights {
-                mode,
-                seq_lengths_qo,
-                seq_lengths_kv,
-                q_desc: &q_desc,
-                queries,
-                k_desc: &k_desc,
-                keys,
-                v_desc: &v_desc,
-                values,
-                o_desc: &o_desc,
-                dweights: dweights.unwrap_or(queries),
-                workspace: sized(workSpace.address(), workSpaceSizeInBytes),
-                reserve: reserve.unwrap_or(queries),
-            })?)
+        handle.with_said(attnDesc, all, |said| {
+            let [q_desc, k_desc, v_desc, o_desc] = &said.vectors;
+            let queries = memory(queries.address(), "queries")?;
+            let keys = memory(keys.address(), "keys")?;
+            let values = memory(values.address(), "values")?;
+            memory(dweights.address(), "dweights")?;
+            memory(reserveSpace.address(), "reserveSpace")?;
+            let dweights = sized(dweights.address(), weightSizeInBytes);
+            let reserve = sized(reserveSpace.address(), reserveSpaceSizeInBytes);
+            handle.layer(&said.layer, |layer, kiln| {
+                let seq_lengths_qo = layer.lengths(kiln, 0, q_desc)?;
+                let seq_lengths_kv = layer.lengths(kiln, 0, k_desc)?;
+                Ok(layer.built.backward_weights(&handle.stream(), &AttentionBackwardWeights {
+                    mode,
+                    seq_lengths_qo,
+                    seq_lengths_kv,
+                    q_desc,
+                    queries,
+                    k_desc,
+                    keys,
+                    v_desc,
+                    values,
+                    o_desc,
+                    dweights: dweights.unwrap_or(queries),
+                    workspace: sized(workSpace.address(), workSpaceSizeInBytes),
+                    reserve: reserve.unwrap_or(queries),
+                })?)
+            })
         })
     }
 }

@@ -20,5 +20,6 @@ mod values;
 pub use functions::FUNCTIONS;
 pub use names::AttributeName;
 pub use node::Backend;
+pub use schema::{Attribute, Need, attributes};
 pub use value::FRACTION_DECLARATION;
 pub use values::*;

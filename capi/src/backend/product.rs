@@ -1,7 +1,8 @@
 //! What descriptors are finalized to.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use kiln::VariantPack;
 use kiln::engine::{EngineConfig, Knob, Notes};
 use kiln::graph::{Op, OperationGraph};
 use kiln::plan::ExecutionPlan;
@@ -86,6 +87,8 @@ pub struct Plan {
     pub gpu: Arc<Gpu>,
     /// The plan.
     pub plan: ExecutionPlan,
+    /// Its number, which no other plan has.
+    pub number: u64,
 }
 
 /// Addresses of tensors by uid, as they were set.
@@ -95,6 +98,8 @@ pub struct Pack {
     pub tensors: Vec<(i64, u64)>,
     /// The workspace; 0 is NULL.
     pub workspace: u64,
+    /// What the plan of a number is given, the last one that was executed.
+    pub filled: Mutex<Option<(u64, VariantPack)>>,
 }
 
 macro_rules! opaque {

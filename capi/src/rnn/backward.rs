@@ -7,10 +7,9 @@ use crate::declare::functions;
 use crate::handle::Handle;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, InArray};
+use crate::rnn::calls::{Call, Pass, States};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::RnnNetwork;
-use crate::rnn::forward::{States, check_states};
-use crate::rnn::networks::{Call, Pass};
 use crate::status::refuse;
 use crate::tensor::Tensor;
 use crate::values::WgradMode;
@@ -58,20 +57,20 @@ functions! { FUNCTIONS:
         reserveSpace: DataMut,
     ) {
         let handle = handle.get("handle")?;
-        let record = rnnDesc.get("rnnDesc")?.v8()?;
+        let rnn = rnnDesc.get("rnnDesc")?;
         let (x_data, y_data) = (xDesc.get("xDesc")?, yDesc.get("yDesc")?);
         y.required("y")?;
         let (dy, dx) = (dy.required("dy")?, dx.required("dx")?);
         let weights = weightSpace.required("weightSpace")?;
         let reserve = reserveSpace.required("reserveSpace")?;
-        let batch = x_data.with("xDesc", |x| Ok(x.extent().batch))?;
         let [hx, dhy, dhx] = [hx.address(), dhy.address(), dhx.address()];
         let [cx, dcy, dcx] = [cx.address(), dcy.address(), dcx.address()];
         let there = (hx | dhy | dhx != 0, cx | dcy | dcx != 0);
-        check_states(&record, batch, States { descriptors: (hDesc, cDesc), there })?;
         let call = Call {
             handle: &handle,
-            record,
+            record: rnn.v8()?,
+            version: Some(rnn.0.version()),
+            states: &[States { descriptors: (hDesc, cDesc), there }],
             x: &x_data,
             y: &y_data,
             lengths: devSeqLengths.address(),
@@ -112,7 +111,7 @@ functions! { FUNCTIONS:
         reserveSpace: DataMut,
     ) {
         let handle = handle.get("handle")?;
-        let record = rnnDesc.get("rnnDesc")?.v8()?;
+        let rnn = rnnDesc.get("rnnDesc")?;
         if addGrad.known("addGrad")? == WgradMode::SET {
             return refuse("addGrad is MCDNN_WGRAD_MODE_SET: gradients are added to memory");
         }
@@ -120,13 +119,12 @@ functions! { FUNCTIONS:
         let (x, y) = (x.required("x")?, y.required("y")?);
         let gradients = dweightSpace.required("dweightSpace")?;
         let reserve = reserveSpace.required("reserveSpace")?;
-        let batch = x_data.with("xDesc", |x| Ok(x.extent().batch))?;
         let hx = hx.address();
-        let states = States { descriptors: (hDesc, Ref::NULL), there: (hx != 0, false) };
-        check_states(&record, batch, states)?;
         let call = Call {
             handle: &handle,
-            record,
+            record: rnn.v8()?,
+            version: Some(rnn.0.version()),
+            states: &[States { descriptors: (hDesc, Ref::NULL), there: (hx != 0, false) }],
             x: &x_data,
             y: &y_data,
             lengths: devSeqLengths.address(),

@@ -48,6 +48,11 @@ impl Default for Vectors {
 }
 
 impl RnnData {
+    /// The number of what it says.
+    pub fn version(&self) -> u64 {
+        self.0.version()
+    }
+
     /// Uses what the descriptor of this name says.
     pub fn with<T>(
         &self,

@@ -10,10 +10,10 @@ use crate::handle::Handle;
 use crate::kept::workspace_bytes;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, InArray, Out};
+use crate::rnn::calls::{Call, Pass, States};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::{Record, RnnNetwork};
-use crate::rnn::networks::{Call, Pass};
-use crate::rnn::values::{ForwardMode, PADDED_IO_ENABLED, RnnMode};
+use crate::rnn::values::{ForwardMode, PADDED_IO_ENABLED};
 use crate::status::{Outcome, bad};
 use crate::tensor::Tensor;
 
@@ -23,36 +23,6 @@ pub const FORWARD_PASS: Pass = Pass {
     packed: PersistentRnn::forward_packed,
     weights: Role::Weights,
 };
-
-/// Descriptors of `h` and `c`, and whether there are such states.
-pub struct States {
-    /// The descriptors.
-    pub descriptors: (Ref<Tensor>, Ref<Tensor>),
-    /// Whether a call has states of them.
-    pub there: (bool, bool),
-}
-
-/// Refuses descriptors of states that are there but have other dimensions than the network's.
-pub fn check_states(record: &Record, batch: i64, states: States) -> Outcome {
-    let rnn = record.descriptor()?.rnn();
-    let count = rnn.layers * rnn.directions();
-    let States { descriptors: (h, c), there: (has_h, has_c) } = states;
-    let has_c = has_c && record.cell == RnnMode::LSTM;
-    let states = [("hDesc", h, rnn.state_size(), has_h), ("cDesc", c, rnn.hidden_size, has_c)];
-    for (name, descriptor, size, _) in states.into_iter().filter(|(.., there)| *there) {
-        let descriptor = descriptor.get(name)?;
-        let layout = descriptor.layout();
-        if layout.data_type != record.data_type {
-            return bad(format!("{name} has another type than the network"));
-        }
-        let wanted = [count, batch, size];
-        if !descriptor.has_dims(&wanted) {
-            let dims = layout.dims;
-            return bad(format!("{name} has dimensions {dims:?}, expected {wanted:?}"));
-        }
-    }
-    Ok(())
-}
 
 /// Sizes of temporary memory for vectors of `x`.
 pub fn temp_space(
@@ -131,7 +101,7 @@ functions! { FUNCTIONS:
         reserveSpace: DataMut,
     ) {
         let handle = handle.get("handle")?;
-        let record = rnnDesc.get("rnnDesc")?.v8()?;
+        let rnn = rnnDesc.get("rnnDesc")?;
         let training = fwdMode.forward()? == Forward::Training;
         let (x_data, y_data) = (xDesc.get("xDesc")?, yDesc.get("yDesc")?);
         let (x, y) = (x.required("x")?, y.required("y")?);
@@ -140,13 +110,13 @@ functions! { FUNCTIONS:
             true => Some((reserveSpaceSize, reserveSpace.required("reserveSpace")?)),
             false => None,
         };
-        let batch = x_data.with("xDesc", |x| Ok(x.extent().batch))?;
         let [hx, hy, cx, cy] = [hx.address(), hy.address(), cx.address(), cy.address()];
         let there = (hx | hy != 0, cx | cy != 0);
-        check_states(&record, batch, States { descriptors: (hDesc, cDesc), there })?;
         let call = Call {
             handle: &handle,
-            record,
+            record: rnn.v8()?,
+            version: Some(rnn.0.version()),
+            states: &[States { descriptors: (hDesc, cDesc), there }],
             x: &x_data,
             y: &y_data,
             lengths: devSeqLengths.address(),

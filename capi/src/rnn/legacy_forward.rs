@@ -9,11 +9,11 @@ use crate::filter::Filter;
 use crate::handle::Handle;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, InArray, Out};
+use crate::rnn::calls::{Call, Pass, States};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::RnnNetwork;
-use crate::rnn::forward::{FORWARD_PASS, States, check_states};
+use crate::rnn::forward::FORWARD_PASS;
 use crate::rnn::legacy_data::Steps;
-use crate::rnn::networks::Call;
 use crate::status::{Outcome, bad};
 use crate::tensor::Tensor;
 
@@ -70,7 +70,7 @@ impl Given {
     /// and `c`.
     pub fn launch(
         self,
-        pass: &crate::rnn::networks::Pass,
+        pass: &Pass,
         states: &[(State, State)],
         tensors: &[(Role, u64)],
     ) -> Outcome {
@@ -85,15 +85,15 @@ impl Given {
         }
         let launch = |x: &RnnData, y: &RnnData, (data_type, size)| {
             let record = rnn.with_input(data_type, size)?;
-            let batch = x.with("xDesc", |x| Ok(x.extent().batch))?;
-            for (h, c) in states {
-                let descriptors = (h.descriptor, c.descriptor);
-                let there = (h.address != 0, c.address != 0);
-                check_states(&record, batch, States { descriptors, there })?;
-            }
+            let states = states.iter().map(|(h, c)| States {
+                descriptors: (h.descriptor, c.descriptor),
+                there: (h.address != 0, c.address != 0),
+            });
             let call = Call {
                 handle: &handle,
                 record,
+                version: None,
+                states: &states.collect::<Vec<_>>(),
                 x,
                 y,
                 lengths: 0,

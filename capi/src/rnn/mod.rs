@@ -1,6 +1,7 @@
 //! Recurrent networks.
 
 mod backward;
+mod calls;
 mod data;
 mod descriptor;
 mod forward;
@@ -13,6 +14,7 @@ mod values;
 mod weights;
 
 pub use backward::FUNCTIONS as BACKWARD;
+pub use calls::Checked;
 pub use data::FUNCTIONS as DATA;
 pub use descriptor::FUNCTIONS as DESCRIPTOR;
 pub use forward::FUNCTIONS as FORWARD;
@@ -20,6 +22,6 @@ pub use legacy::FUNCTIONS as LEGACY;
 pub use legacy_backward::FUNCTIONS as LEGACY_BACKWARD;
 pub use legacy_data::FUNCTIONS as LEGACY_DATA;
 pub use legacy_forward::FUNCTIONS as LEGACY_FORWARD;
-pub use networks::Networks;
+pub use networks::Network;
 pub use values::*;
 pub use weights::FUNCTIONS as WEIGHTS;

@@ -76,11 +76,14 @@ int main(int count, char **arguments)
     CHECK(mcdnnMultiHeadAttnForward(handle, attention, -1, low, high, dev_q, dev_k, q_desc, q, NULL,
                                     k_desc, k, v_desc, v, o_desc, out, weight_bytes, weights,
                                     workspace_bytes, workspace, reserve_bytes, reserve));
+    /* The passes of a reserve space may be of several handles. */
+    mcdnnHandle_t other;
+    CHECK(mcdnnCreate(&other));
     void *dout = upload(handle, folder, "dout", q_bytes), *dq = zeros(handle, q_bytes);
     void *dk = zeros(handle, k_bytes), *dv = zeros(handle, v_bytes);
     void *gradients = zeros(handle, weight_bytes);
     CHECK(mcdnnMultiHeadAttnBackwardData(
-        handle, attention, low, high, dev_q, dev_k, o_desc, dout, q_desc, dq, q, k_desc, dk, k,
+        other, attention, low, high, dev_q, dev_k, o_desc, dout, q_desc, dq, q, k_desc, dk, k,
         v_desc, dv, v, weight_bytes, weights, workspace_bytes, workspace, reserve_bytes, reserve));
     CHECK(mcdnnMultiHeadAttnBackwardWeights(
         handle, attention, MCDNN_WGRAD_MODE_ADD, q_desc, q, k_desc, k, v_desc, v, o_desc, dout,
@@ -90,6 +93,7 @@ int main(int count, char **arguments)
     download(handle, folder, "dk", dk, k_bytes);
     download(handle, folder, "dv", dv, v_bytes);
     download(handle, folder, "dweights", gradients, weight_bytes);
+    CHECK(mcdnnDestroy(other));
     CHECK(mcdnnDestroy(handle));
     CHECK(mcdnnDestroyAttnDescriptor(attention));
     CHECK(mcdnnDestroySeqDataDescriptor(q_desc));

@@ -12,6 +12,8 @@ typedef struct CUgraphExec_st *CUgraphExec;
 int cuInit(unsigned flags);
 int cuDevicePrimaryCtxRetain(CUcontext *context, int device);
 int cuCtxSetCurrent(CUcontext context);
+int cuCtxCreate_v2(CUcontext *context, unsigned flags, int device);
+int cuCtxDestroy_v2(CUcontext context);
 int cuCtxGetCurrent(CUcontext *context);
 int cuStreamCreate(cudaStream_t *stream, unsigned flags);
 int cuStreamSynchronize(cudaStream_t stream);
@@ -41,10 +43,21 @@ int main(void)
         return 1;
     }
     DRIVER(cuDevicePrimaryCtxRetain(&primary, 0));
+    CUcontext other = NULL;
+    cudaStream_t stream, foreign, set;
+    DRIVER(cuCtxCreate_v2(&other, 0, 0));
+    DRIVER(cuStreamCreate(&foreign, 1));
     DRIVER(cuCtxSetCurrent(primary));
-    cudaStream_t stream;
     DRIVER(cuStreamCreate(&stream, 1));
     CHECK(mcdnnSetStream(handle, stream));
+    const mcdnnStatus_t of_another = mcdnnSetStream(handle, foreign);
+    CHECK(mcdnnGetStream(handle, &set));
+    if (of_another != MCDNN_STATUS_MAPPING_ERROR || set != stream) {
+        fprintf(stderr, "a stream of another context: %s\n", mcdnnGetErrorString(of_another));
+        return 1;
+    }
+    DRIVER(cuCtxDestroy_v2(other));
+    DRIVER(cuCtxSetCurrent(primary));
 
     mcdnnRNNDescriptor_t rnn;
     CHECK(mcdnnCreateRNNDescriptor(&rnn));

@@ -58,6 +58,8 @@ pub fn compile_file(name: &str, source: &Path) -> PathBuf {
         .arg(own().join("include"))
         .arg("-I")
         .arg(own().join("tests/cases"))
+        .arg("-I")
+        .arg(own().join("tests/c"))
         .arg("-L")
         .arg(&*LIBRARIES)
         .args(["-lmcdnn", "-lm", "-lpthread", "-Wl,--as-needed", "-l:libcuda.so.1"])
@@ -69,8 +71,14 @@ pub fn compile_file(name: &str, source: &Path) -> PathBuf {
 
 /// Runs a program on the simulated device.
 pub fn run(program: &Path, arguments: &[&str]) -> Output {
+    run_on(None, program, arguments)
+}
+
+/// Runs a program on a device that the environment names, or on that of the simulated driver.
+pub fn run_on(device: Option<&str>, program: &Path, arguments: &[&str]) -> Output {
     Command::new(program)
         .args(arguments)
+        .env("KILN_DEVICE", device.unwrap_or_default())
         .env("LD_LIBRARY_PATH", &*LIBRARIES)
         .env("CUDA_FORCE_PTX_JIT", "1")
         .env("KILN_CACHE_DIR", scratch("cache"))
@@ -80,7 +88,11 @@ pub fn run(program: &Path, arguments: &[&str]) -> Output {
 
 /// Runs a program that is to succeed, and gives what it prints.
 pub fn succeed(program: &Path, arguments: &[&str]) -> String {
-    let output = run(program, arguments);
+    succeeded(run(program, arguments), arguments)
+}
+
+/// What a program printed that has succeeded.
+pub fn succeeded(output: Output, arguments: &[&str]) -> String {
     let [out, error] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     assert!(output.status.success(), "{arguments:?}: {}\n{out}{error}", output.status);
     out.into_owned()

@@ -11,3 +11,5 @@ mod headers;
 mod nulls;
 mod programs;
 mod recurrent;
+mod sequences;
+mod sums;
