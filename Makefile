@@ -11,6 +11,8 @@ TAMPERS ?= 20000
 GRAPHS_FROM ?= 1
 MIXED ?= 500
 MIXED_FROM ?= 1
+LOOPS ?= 500
+LOOPS_FROM ?= 1
 PLANS ?= 20000
 PLANS_FROM ?= 1
 SEQUENCES ?= 1000000
@@ -25,7 +27,8 @@ DRIVER_TESTS := contexts:: cuda_graphs:: drivers:: background:: dynamic_rows:: r
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test install test-vectors cases mutants spills test-remote test-driver \
-	check-driver worst settings random-graphs mixed-graphs random-plans lint ci package readme bench bench-c \
+	check-driver worst settings random-graphs mixed-graphs random-loops random-plans lint ci package readme \
+	bench bench-c \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients sim-runtime-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
 	attention-campaign c-sequences triton-kernels estimates-validate clean
@@ -111,6 +114,10 @@ mixed-graphs: setup ## Check MIXED (500) random graphs of new and old operations
 	KILN_MIXED=$(MIXED) KILN_MIXED_FROM=$(MIXED_FROM) $(CARGO) test --test it -- \
 		--nocapture mixed_graphs_give
 
+random-loops: setup ## Check LOOPS (500) random networks with loops against lazy sequences, from seed LOOPS_FROM on
+	KILN_LOOPS=$(LOOPS) KILN_LOOPS_FROM=$(LOOPS_FROM) $(CARGO) test --test it -- \
+		--nocapture random_loops_give
+
 random-plans: setup ## Plan PLANS (20000) random graphs for every target class: nothing panics, from seed PLANS_FROM on
 	KILN_PLANS=$(PLANS) KILN_PLANS_FROM=$(PLANS_FROM) $(CARGO) test --test it -- \
 		--nocapture random_plans_never
@@ -182,6 +189,7 @@ fuzz: setup ## Fuzz the readers of entries and packs for FUZZ_SECONDS each (nigh
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py
 	python3 tests/data/onnx/recurrent.py
+	python3 tests/data/onnx/loops.py
 
 onnx-attention-data: ## Rebuild tests/data/onnx/attentions_1_23 from a later onnx wheel (development only)
 	python3 tests/data/onnx/attentions_later.py

@@ -40,6 +40,12 @@ pub(crate) fn read(text: &str) -> Result<Arc<dyn FrontEnd>> {
         }
         _ => {}
     }
+    if document.contains_key("loop") {
+        return Err(Error::not_supported(
+            "a network with loops is no sequence of graphs: `kiln run` and `kiln engines` take it, \
+             `Kiln::build_loops` plans it",
+        ));
+    }
     let known = READERS.map(|(key, _)| format!("`{key}`")).join(", ");
     let found = document.keys().next().map(|key| format!("unknown key `{key}`"));
     let found = found.unwrap_or_else(|| "no key".to_owned());

@@ -35,6 +35,7 @@
 //! | [`frontend`] | what computations lowered to graphs have in common | which there are |
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //! | [`attention`] | the multi-head attention layer, lowered to graphs | engines |
+//! | [`loops`] | networks with loops and conditionals, lowered to graphs and steps | engines |
 //! | `documents` | the list of problem documents and their readers | engines |
 //! | [`reference`](mod@reference) | semantics of operations in `f64`, error bounds | the engines |
 //! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
@@ -43,7 +44,7 @@
 //! | [`cache`] | keys, entries, tiers | graphs, engines |
 //! | [`device`] | memory, streams, launches | graphs, plans, caches |
 //! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | front-ends |
-//! | [`layers`] | recurrent networks and attention layers on a device | engines |
+//! | [`layers`] | recurrent networks, attention layers and loops on a device | engines |
 //!
 //! The simulated device is the crate `kiln-sim`, a stand-alone PTX machine. `kiln-sass` reads
 //! machine code and estimates its time, `kiln-machine` is a table of GPUs.
@@ -86,6 +87,7 @@ pub mod graph;
 pub mod kernel;
 mod lattice;
 pub mod layers;
+pub mod loops;
 pub mod plan;
 pub mod reference;
 pub mod rnn;

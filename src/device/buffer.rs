@@ -147,6 +147,16 @@ impl Stream {
         self.driver.copy(from, to, bytes, self.handle)
     }
 
+    /// Copies from any device address to the host, ordered after all work on the stream;
+    /// synchronous.
+    ///
+    /// # Errors
+    /// `Driver` when the copy fails, or a wait for a signal has ended by its time.
+    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.driver.read(address, bytes, self.handle)?;
+        self.reports.check(self.handle)
+    }
+
     /// Records an event.
     ///
     /// # Errors

@@ -41,11 +41,11 @@ impl GraphBuilder {
         *own.expect("the tensor is known") = with;
     }
 
-    pub(super) fn tensors(&self) -> &[TensorDesc] {
+    pub(crate) fn tensors(&self) -> &[TensorDesc] {
         &self.tensors
     }
 
-    pub(super) fn operations(&self) -> &[Operation] {
+    pub(crate) fn operations(&self) -> &[Operation] {
         &self.operations
     }
 

@@ -62,7 +62,10 @@ pub use fraction::Fraction;
 pub(crate) use fraction::common_denominator;
 pub use gradient::{Saved, Staged, Vjp};
 pub(crate) use gradient::{cone, zero_beyond_lengths};
-pub(crate) use json::JsonReal;
+pub(crate) use json::{
+    JsonReal, TensorJson, read_operation, read_tensors, reference, referred, write_operation,
+    write_tensor,
+};
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};
 pub use operation::{Op, Operation};
@@ -76,4 +79,5 @@ pub(crate) use semantics::Semantics;
 pub use signal::{PassThrough, Signal, SignalMode};
 pub use slots::Slots;
 pub use statistics::{BnBackwardWeights, BnFinalize, GenStats};
+pub(crate) use validate::{check_operation, check_tensors};
 pub use views::{CONCATENATED_MAX, Concatenate, Reshape, Slice, Transpose};

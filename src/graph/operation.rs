@@ -112,7 +112,7 @@ impl Operation {
     }
 
     /// Resolves the precision from the operand types.
-    pub(super) fn resolved(self, tensors: &[TensorDesc]) -> Operation {
+    pub(crate) fn resolved(self, tensors: &[TensorDesc]) -> Operation {
         let dtype = |uid: &i64| find(tensors, *uid).map_or(DType::F32, |tensor| tensor.dtype);
         let dtypes: Vec<DType> = self.inputs.iter().map(dtype).collect();
         Operation { op: self.op.resolved(&dtypes), ..self }

@@ -27,7 +27,7 @@ pub(super) fn validate(
     Ok(operations)
 }
 
-fn check_tensors(tensors: &[TensorDesc]) -> Result<()> {
+pub(crate) fn check_tensors(tensors: &[TensorDesc]) -> Result<()> {
     for pair in tensors.windows(2) {
         if pair[0].uid == pair[1].uid {
             let (uid, a, b) = (pair[0].uid, &pair[0].name, &pair[1].name);
@@ -56,7 +56,7 @@ fn check_tensors(tensors: &[TensorDesc]) -> Result<()> {
     Ok(())
 }
 
-fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> {
+pub(crate) fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> {
     let (op, slots) = (&operation.op, operation.op.slots());
     let name = op.name();
     op.check_arity(operation.inputs.len())?;

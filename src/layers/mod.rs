@@ -1,9 +1,12 @@
-//! Recurrent networks and multi-head attention on a device, with the calls of mcDNN's chapter 6.
+//! Recurrent networks and multi-head attention on a device, with the calls of mcDNN's chapter 6,
+//! and networks with loops.
 //!
 //! A layer plans the graphs that it is lowered to, once per extent, and executes the plans on the
 //! caller's buffers. [`PersistentRnn`] is built by [`Kiln::build_rnn_dynamic`],
-//! [`MultiHeadAttention`] by [`Kiln::multi_head_attention`].
+//! [`MultiHeadAttention`] by [`Kiln::multi_head_attention`], [`LoopsPlan`] by
+//! [`Kiln::build_loops`].
 //!
+//! [`Kiln::build_loops`]: crate::Kiln::build_loops
 //! [`Kiln::build_rnn_dynamic`]: crate::Kiln::build_rnn_dynamic
 //! [`Kiln::multi_head_attention`]: crate::Kiln::multi_head_attention
 
@@ -13,6 +16,11 @@ mod attention_forward;
 mod attention_windows;
 mod bounded;
 mod dropout;
+mod loops;
+mod loops_planned;
+mod loops_run;
+mod loops_text;
+mod loops_values;
 mod reserves;
 mod rnn;
 mod rnn_backward;
@@ -26,6 +34,7 @@ pub use attention::MultiHeadAttention;
 pub use attention_backward::{AttentionBackwardData, AttentionBackwardWeights};
 pub use attention_forward::AttentionForward;
 pub use dropout::DropoutStates;
+pub use loops::LoopsPlan;
 pub use rnn::PersistentRnn;
 pub use rnn_backward::{RnnBackwardData, RnnBackwardWeights};
 pub use rnn_forward::{ForwardMode, RnnForward};

@@ -279,6 +279,11 @@ impl Layout {
         Layout { start, bytes: start + span + GUARD_BYTES }
     }
 
+    /// Where the first element is.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
     pub fn encode(&self, tensor: &TensorDesc, values: &[f64]) -> Vec<u8> {
         let mut bytes = vec![POISON; self.bytes];
         for (value, offset) in values.iter().zip(tensor.offsets()) {

@@ -19,6 +19,7 @@ const ORDER: &[&str] = &[
     "frontend",
     "rnn",
     "attention",
+    "loops",
     "documents",
     "reference",
     "engine",
@@ -28,12 +29,11 @@ const ORDER: &[&str] = &[
     "device",
     "plan",
     "layers",
-    "loops",
     "capi",
     "bin",
 ];
 /// Modules that `plan` knows through `frontend` alone.
-const FRONT_ENDS: &[&str] = &["rnn", "attention"];
+const FRONT_ENDS: &[&str] = &["rnn", "attention", "loops"];
 const LINES_MAX: usize = 600;
 const COLUMNS_MAX: usize = 100;
 /// Text that has no place in a finished source.

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::graph::Vjp;
+use kiln::plan::Problem;
 use kiln::{Config, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
+use crate::looped;
 use crate::options::{DeviceArgs, SelectionArgs};
 use crate::problem;
 use crate::progress;
@@ -46,7 +48,12 @@ pub struct EnginesArgs {
 }
 
 pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
-    let problem = problem::read_problem(&args.problem)?;
+    let text = problem::read(&args.problem)?;
+    if looped::is_looped(&text) {
+        let kiln = args.device.open_with(args.selection.over(Config::default()))?;
+        return looped::engines(&kiln, &args.problem, &text, args.json);
+    }
+    let problem = problem::in_file(&args.problem, Problem::from_json(&text))?;
     let kiln = args.device.open_with(args.selection.over(Config::default()))?;
     let target = kiln.device().target();
     let selection = kiln.selection().clone();

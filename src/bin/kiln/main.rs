@@ -15,6 +15,7 @@ mod doctor;
 mod dump;
 mod engines;
 mod exec;
+mod looped;
 mod networks;
 mod options;
 mod pack;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use kiln::escape::escaped;
 use kiln::plan::{Problem, Trial, Values};
+use kiln::reference::Expected;
 use kiln::{Error, ErrorKind, OperationGraph, TensorDesc, reference};
 use serde_json::json;
 
@@ -33,6 +34,11 @@ impl InputArgs {
 
     pub fn file(&self) -> Option<&Path> {
         self.inputs.as_deref()
+    }
+
+    /// The seed of random inputs.
+    pub fn seed(&self) -> u64 {
+        self.random.unwrap_or(SEED)
     }
 
     /// Describes the source of the inputs.
@@ -97,6 +103,25 @@ pub struct Check {
 }
 
 impl Check {
+    /// Compares a tensor's values with the reference.
+    pub fn of(tensor: &TensorDesc, expected: &Expected, actual: &[f64]) -> Check {
+        let worst = expected.worst(actual);
+        let bounds = std::iter::zip(&expected.values, &expected.bounds);
+        let nan = |(value, bound): &(&f64, &f64)| value.is_nan() && !bound.is_nan();
+        let nan = bounds.clone().filter(nan).count();
+        let unbounded = |(value, bound): &(&f64, &f64)| {
+            bound.is_nan() || (bound.is_infinite() && !value.is_nan())
+        };
+        Check {
+            nan,
+            unbounded: bounds.filter(unbounded).count(),
+            name: tensor.name.clone(),
+            elements: actual.len(),
+            ratio: worst.map_or(0.0, |worst| worst.ratio),
+            worst,
+        }
+    }
+
     pub fn passed(&self) -> bool {
         self.ratio <= 1.0
     }
@@ -107,22 +132,8 @@ pub fn check(graph: &OperationGraph, inputs: &Values, ran: &Trial) -> kiln::Resu
     progress::doing("computing the reference");
     let expected = reference::evaluate(graph, inputs)?;
     let compare = |tensor: &TensorDesc| {
-        let (actual, expected) = (ran.outputs.get(&tensor.uid)?, &expected[&tensor.uid]);
-        let worst = expected.worst(actual);
-        let bounds = std::iter::zip(&expected.values, &expected.bounds);
-        let nan = |(value, bound): &(&f64, &f64)| value.is_nan() && !bound.is_nan();
-        let nan = bounds.clone().filter(nan).count();
-        let unbounded = |(value, bound): &(&f64, &f64)| {
-            bound.is_nan() || (bound.is_infinite() && !value.is_nan())
-        };
-        Some(Check {
-            nan,
-            unbounded: bounds.filter(unbounded).count(),
-            name: tensor.name.clone(),
-            elements: actual.len(),
-            ratio: worst.map_or(0.0, |worst| worst.ratio),
-            worst,
-        })
+        let actual = ran.outputs.get(&tensor.uid)?;
+        Some(Check::of(tensor, &expected[&tensor.uid], actual))
     };
     Ok(graph.outputs().filter_map(compare).collect())
 }

@@ -12,6 +12,7 @@ use kiln::{Error, ErrorKind};
 use serde_json::json;
 
 use crate::counts;
+use crate::looped::{self, Wanted};
 use crate::options::{DeviceArgs, WatchArgs};
 use crate::plan;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
@@ -61,13 +62,22 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         return bad("--config requires a problem: a plan has its own engines and knobs");
     }
     let path = &args.problem;
-    let problem = match saved {
+    let looped = looped::is_looped(&text);
+    if looped && args.config.is_some() {
+        return bad("--config requires a graph: a network with loops is many");
+    }
+    let problem = match saved || looped {
         true => None,
         false => Some(problem::in_file(path, Problem::from_json(&text))?),
     };
     let kiln = args.device.open_with(args.watch.config())?;
     if args.check && kiln.device().kind() == "null" {
         return bad("--check: the null device computes nothing");
+    }
+    if looped {
+        let outputs = args.outputs.as_deref();
+        let wanted = Wanted { outputs, check: args.check, json: args.json };
+        return looped::run(&kiln, path, &text, &args.inputs, &wanted);
     }
     progress::doing(format!("planning {}", path.display()));
     let plans = match (&problem, &args.config) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::fields::Fields;
-use super::keys::referred;
+use super::keys::{reference, referred};
 use super::pointwise::PointwiseJson;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::expr::{Program, Real, Value};
 use crate::graph::attention::{COORDINATES, SCORE, captured_slots, normalised};
 use crate::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Op, Operation,
-    OperationGraph, ScoreInput, Softcap, score_inputs,
+    ScoreInput, Softcap, score_inputs,
 };
 use crate::tensor::TensorDesc;
 
@@ -167,7 +167,7 @@ fn program(
 pub(super) fn write(
     op: &Attention,
     operation: &Operation,
-    graph: &OperationGraph,
+    tensors: &[TensorDesc],
 ) -> Vec<(&'static str, Json)> {
     let mut keys = vec![(operation.op.name(), json!(op.math.name()))];
     let mut put = |key: &'static str, value: Option<Json>| {
@@ -191,20 +191,20 @@ pub(super) fn write(
             Some(operation.inputs[at])
         };
         let captured: Vec<i64> = captured_slots(name).map_while(captured).collect();
-        let written = |program| json!(written(&normalised(name, program), &captured, graph));
+        let written = |program| json!(written(&normalised(name, program), &captured, tensors));
         put(name, program.as_deref().map(written));
     }
     keys
 }
 
-fn written(program: &Program, captured: &[i64], graph: &OperationGraph) -> ProgramJson {
+fn written(program: &Program, captured: &[i64], tensors: &[TensorDesc]) -> ProgramJson {
     let inputs = score_inputs(program);
     let own = |name: &str| {
         let results = program.instructions().iter().map(|line| line.name.as_str());
         [SCORE].into_iter().chain(COORDINATES).chain(results).any(|known| known == name)
     };
     let reference = |uid: i64| {
-        let name = graph.reference(uid);
+        let name = reference(tensors, uid);
         if own(&name) { format!("#{uid}") } else { name }
     };
     let name = |value: &Value| match value {

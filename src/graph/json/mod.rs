@@ -15,7 +15,9 @@ mod rng;
 mod signal;
 mod views;
 
-use keys::{is_false, present, referred};
+use keys::{is_false, present};
+pub(crate) use keys::{reference, referred};
+pub(crate) use operation::{read as read_operation, write as write_operation};
 pub(crate) use pointwise::JsonReal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -23,7 +25,6 @@ use serde_json::{Map, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::graph::find::find;
 use crate::tensor::{TensorDesc, packed_strides};
 
 #[derive(Serialize, Deserialize)]
@@ -39,9 +40,10 @@ struct GraphJson<O> {
     operations: Vec<O>,
 }
 
+/// A tensor in a document.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TensorJson {
+pub(crate) struct TensorJson {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     name: String,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
@@ -68,15 +70,7 @@ impl OperationGraph {
         let problem: ProblemJson<Map<String, Value>> = serde_json::from_str(text)
             .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
         let GraphJson { tensors, operations } = problem.graph;
-        let taken: Vec<i64> = tensors.iter().filter_map(|tensor| tensor.uid).collect();
-        let mut fresh = (1..).filter(|uid| !taken.contains(uid));
-        let tensors = tensors
-            .into_iter()
-            .map(|tensor| {
-                let uid = tensor.uid.or_else(|| fresh.next()).expect("uids do not run out");
-                read_tensor(tensor, uid)
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let tensors = read_tensors(tensors)?;
         let operations = operations
             .into_iter()
             .map(|operation| operation::read(operation, &tensors))
@@ -88,7 +82,11 @@ impl OperationGraph {
     pub fn to_json(&self) -> String {
         let graph = GraphJson {
             tensors: self.tensors.iter().map(write_tensor).collect(),
-            operations: self.operations.iter().map(|op| operation::write(op, self)).collect(),
+            operations: self
+                .operations
+                .iter()
+                .map(|of| operation::write(of, &self.tensors))
+                .collect(),
         };
         serde_json::to_string_pretty(&ProblemJson { graph }).expect("plain data is JSON")
     }
@@ -97,16 +95,24 @@ impl OperationGraph {
 impl OperationGraph {
     /// Reference to a tensor in documents: its name, or `#uid` if it is unnamed.
     pub(crate) fn reference(&self, uid: i64) -> String {
-        match find(&self.tensors, uid) {
-            Some(tensor) if !tensor.name.is_empty() => tensor.name.clone(),
-            _ => format!("#{uid}"),
-        }
+        keys::reference(&self.tensors, uid)
     }
 
     /// Resolves a reference to a uid.
     pub(crate) fn referred(&self, name: &str) -> Option<i64> {
         referred(&self.tensors, name)
     }
+}
+
+/// Reads the tensors of a document; those without a uid get one that is free.
+pub(crate) fn read_tensors(tensors: Vec<TensorJson>) -> Result<Vec<TensorDesc>> {
+    let taken: Vec<i64> = tensors.iter().filter_map(|tensor| tensor.uid).collect();
+    let mut fresh = (1..).filter(|uid| !taken.contains(uid));
+    let tensors = tensors.into_iter().map(|tensor| {
+        let uid = tensor.uid.or_else(|| fresh.next()).expect("uids do not run out");
+        read_tensor(tensor, uid)
+    });
+    tensors.collect()
 }
 
 fn read_tensor(json: TensorJson, uid: i64) -> Result<TensorDesc> {
@@ -126,7 +132,7 @@ fn read_tensor(json: TensorJson, uid: i64) -> Result<TensorDesc> {
     })
 }
 
-fn write_tensor(tensor: &TensorDesc) -> TensorJson {
+pub(crate) fn write_tensor(tensor: &TensorDesc) -> TensorJson {
     let packed = tensor.strides == packed_strides(&tensor.dims);
     TensorJson {
         name: tensor.name.clone(),

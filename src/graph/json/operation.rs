@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
+use super::keys::reference;
 use super::pointwise::{self, PointwiseJson};
 use super::{attention, convolution, recurrence, resample, rng, signal, views};
 use crate::dtype::DType;
@@ -14,7 +15,7 @@ use crate::graph::attention::is_captured;
 use crate::graph::find::find;
 use crate::graph::{
     BnBackwardWeights, BnFinalize, ConvolutionPass, GenStats, Matmul, MatmulMath, NormBackward,
-    NormForward, NormMode, Op, Operation, OperationGraph, Phase, Reduction, ResamplePass,
+    NormForward, NormMode, Op, Operation, Phase, Reduction, ResamplePass,
 };
 use crate::tensor::TensorDesc;
 
@@ -94,7 +95,7 @@ const POINTWISE: &str = "pointwise";
 
 const PHASES: [(&str, Phase); 2] = [("inference", Phase::Inference), ("training", Phase::Training)];
 
-pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Operation> {
+pub(crate) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Operation> {
     let known = || std::iter::once(POINTWISE).chain(KINDS.iter().map(|(kind, _)| *kind));
     let given: Vec<&str> = known().filter(|kind| map.contains_key(*kind)).collect();
     let &[kind] = &given[..] else {
@@ -118,7 +119,7 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
 }
 
 /// An operation to serialize, with its keys in a readable order.
-pub(super) enum Written {
+pub(crate) enum Written {
     Pointwise(Box<PointwiseJson>),
     Named(Vec<(&'static str, Value)>),
 }
@@ -134,31 +135,31 @@ impl Serialize for Written {
     }
 }
 
-pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
+pub(crate) fn write(operation: &Operation, tensors: &[TensorDesc]) -> Written {
     let mut keys = match &operation.op {
         Op::Pointwise(op) => {
-            return Written::Pointwise(Box::new(pointwise::write(op, operation, graph)));
+            return Written::Pointwise(Box::new(pointwise::write(op, operation, tensors)));
         }
-        op if op.moves() => return Written::Named(views::write(operation, graph)),
-        _ => attributes(operation, graph),
+        op if op.moves() => return Written::Named(views::write(operation, tensors)),
+        _ => attributes(operation, tensors),
     };
     let slots = operation.op.slots();
     let inputs = slots.inputs.into_iter().zip(&operation.inputs);
     // Captured tensors are named by their program.
     let inputs = inputs.filter(|(slot, _)| !is_captured(slot));
     let outputs = slots.outputs.into_iter().zip(&operation.outputs);
-    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
+    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(reference(tensors, *uid)))));
     Written::Named(keys)
 }
 
 /// The attributes by key; the key that selects the operation comes first.
-fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static str, Value)> {
+fn attributes(operation: &Operation, tensors: &[TensorDesc]) -> Vec<(&'static str, Value)> {
     let op = &operation.op;
     let (value, math) = match op {
         Op::Pointwise(op) => (op.mode.name(), op.math),
         Op::Matmul(op) => (op.math.name(), Math::F32),
         Op::Reduction(op) => {
-            let x = find(&graph.tensors, operation.inputs[0]).map_or(DType::F32, |x| x.dtype);
+            let x = find(tensors, operation.inputs[0]).map_or(DType::F32, |x| x.dtype);
             let unsaid = op.math == Reduction::new(op.op).resolved(x).math;
             (op.op.name(), if unsaid { Math::Default } else { op.math })
         }
@@ -170,13 +171,13 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
         Op::Convolution(op) => return convolution::write(op),
         Op::Rng(op) => return rng::write(op),
-        Op::Resample(op) => return resample::write(op, operation, graph),
-        Op::Signal(op) => return signal::write(op, operation, graph),
+        Op::Resample(op) => return resample::write(op, operation, tensors),
+        Op::Signal(op) => return signal::write(op, operation, tensors),
         Op::Recurrence(op) => return recurrence::write(op),
-        Op::Attention(op) => return attention::write(op, operation, graph),
-        Op::AttentionBackward(op) => return attention::write(&op.forward, operation, graph),
+        Op::Attention(op) => return attention::write(op, operation, tensors),
+        Op::AttentionBackward(op) => return attention::write(&op.forward, operation, tensors),
         Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {
-            return views::write(operation, graph);
+            return views::write(operation, tensors);
         }
     };
     let mut keys = vec![(op.name(), json!(value))];

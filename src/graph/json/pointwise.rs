@@ -4,17 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::keys::{is_false, present, referred};
+use super::keys::{is_false, present, reference, referred};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Instruction, Lines, Math, NanPropagation, Pointwise, Program, Real, Value};
+use crate::graph::Operation;
 use crate::graph::find::find;
-use crate::graph::{Operation, OperationGraph};
 use crate::tensor::TensorDesc;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PointwiseJson {
+pub(crate) struct PointwiseJson {
     pointwise: String,
     pub(super) inputs: Vec<String>,
     pub(super) output: String,
@@ -185,10 +185,10 @@ pub(super) fn read_math(what: &dyn fmt::Display, text: Option<&str>) -> Result<M
 pub(super) fn write(
     op: &Pointwise,
     operation: &Operation,
-    graph: &OperationGraph,
+    tensors: &[TensorDesc],
 ) -> PointwiseJson {
-    let inputs = operation.inputs.iter().map(|uid| graph.reference(*uid)).collect();
-    let dtype = |uid: &i64| find(&graph.tensors, *uid).map_or(DType::F32, |of| of.dtype);
+    let inputs = operation.inputs.iter().map(|uid| reference(tensors, *uid)).collect();
+    let dtype = |uid: &i64| find(tensors, *uid).map_or(DType::F32, |of| of.dtype);
     let dtypes = operation.inputs.iter().map(dtype).collect();
-    PointwiseJson::of(op, (inputs, dtypes), graph.reference(operation.outputs[0]))
+    PointwiseJson::of(op, (inputs, dtypes), reference(tensors, operation.outputs[0]))
 }

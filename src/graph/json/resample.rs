@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::expr::NanPropagation;
 use crate::graph::find::find;
 use crate::graph::{
-    Fraction, Op, Operation, OperationGraph, PaddingMode, Resample, ResampleMode, ResamplePass,
-    Sampling,
+    Fraction, Op, Operation, PaddingMode, Resample, ResampleMode, ResamplePass, Sampling,
 };
+use crate::tensor::TensorDesc;
 
 pub(super) fn read(fields: &mut Fields, pass: ResamplePass) -> Result<Op> {
     let mode = fields.choice(fields.kind, &ResampleMode::ALL.map(|mode| (mode.name(), mode)))?;
@@ -58,10 +58,10 @@ fn fraction(value: &Value) -> Option<Fraction> {
 pub(super) fn write(
     op: &Resample,
     operation: &Operation,
-    graph: &OperationGraph,
+    tensors: &[TensorDesc],
 ) -> Vec<(&'static str, Value)> {
     let mut keys = vec![(op.pass.name(), json!(op.mode.name()))];
-    let first = find(&graph.tensors, operation.inputs[0]).map_or(DType::F32, |of| of.dtype);
+    let first = find(tensors, operation.inputs[0]).map_or(DType::F32, |of| of.dtype);
     if op.math != op.usual_math(first) {
         keys.extend(op.math.name().map(|name| ("math", json!(name))));
     }

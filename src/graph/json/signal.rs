@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::fields::Fields;
 use crate::error::Result;
-use crate::graph::{Op, Operation, OperationGraph, PassThrough, Signal, SignalMode};
+use crate::graph::find::find;
+use crate::graph::{Op, Operation, PassThrough, Signal, SignalMode};
+use crate::tensor::TensorDesc;
 
 pub(super) fn read(fields: &mut Fields) -> Result<Op> {
     let mode = fields.choice(fields.kind, &SignalMode::ALL.map(|mode| (mode.name(), mode)))?;
@@ -28,13 +30,17 @@ pub(super) fn read(fields: &mut Fields) -> Result<Op> {
 pub(super) fn write(
     op: &Signal,
     operation: &Operation,
-    graph: &OperationGraph,
+    tensors: &[TensorDesc],
 ) -> Vec<(&'static str, Value)> {
     let mut keys = vec![("signal", json!(op.mode.name())), ("value", json!(op.value))];
     if op.timeout_ms != Signal::TIMEOUT_MS && op.mode == SignalMode::Wait {
         keys.push(("timeout_ms", json!(op.timeout_ms)));
     }
-    if graph.in_place().any(|piece| operation.outputs.contains(&piece.within)) {
+    let tensor = |uid| find(tensors, uid);
+    let in_place = operation.passed().is_some_and(|(op, x, y)| {
+        std::iter::zip(tensor(x), tensor(y)).any(|(x, y)| op.is_shared(x, y))
+    });
+    if in_place {
         keys.push(("in_place", json!(true)));
     }
     keys

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::fields::Fields;
+use super::keys::{reference, referred};
 use crate::error::Result;
 use crate::graph::find::find;
-use crate::graph::{CONCATENATED_MAX, Concatenate, Op, Operation, OperationGraph, Reshape};
+use crate::graph::{CONCATENATED_MAX, Concatenate, Op, Operation, Reshape};
 use crate::graph::{Slice, Transpose};
 use crate::tensor::TensorDesc;
 
@@ -19,7 +20,7 @@ pub(super) fn slice(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Op> {
     let mut list = |key| fields.optional(key, "a list of whole numbers", whole_numbers);
     let [begin, end, stride] = [list("slice")?, list("end")?, list("stride")?];
     let begin = begin.expect("the key was found");
-    let x = fields.peek("x").and_then(|name| super::referred(tensors, name));
+    let x = fields.peek("x").and_then(|name| referred(tensors, name));
     let dims = x.and_then(|uid| tensors.iter().find(|tensor| tensor.uid == uid));
     let end = end.or_else(|| dims.map(|tensor| tensor.dims.clone())).unwrap_or_default();
     let stride = stride.unwrap_or_else(|| vec![1; begin.len()]);
@@ -38,7 +39,7 @@ pub(super) fn transpose(fields: &mut Fields, _tensors: &[TensorDesc]) -> Result<
 /// `reshape` has the dimensions of the result, which those of its tensor must agree with.
 pub(super) fn reshape(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Op> {
     let dims = fields.optional("reshape", "a list of whole numbers", whole_numbers)?;
-    let y = fields.peek("y").and_then(|name| super::referred(tensors, name));
+    let y = fields.peek("y").and_then(|name| referred(tensors, name));
     if let (Some(dims), Some(y)) = (dims, y.and_then(|uid| tensors.iter().find(|of| of.uid == uid)))
         && dims != y.dims
     {
@@ -68,9 +69,9 @@ pub(super) fn concatenate(fields: &mut Fields, _tensors: &[TensorDesc]) -> Resul
 }
 
 /// All keys of the operation, the one that selects it first.
-pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static str, Value)> {
-    let name = |uid: &i64| json!(graph.reference(*uid));
-    let dims = |uid: i64| find(&graph.tensors, uid).map_or(&[][..], |tensor| &tensor.dims);
+pub(super) fn write(operation: &Operation, tensors: &[TensorDesc]) -> Vec<(&'static str, Value)> {
+    let name = |uid: &i64| json!(reference(tensors, *uid));
+    let dims = |uid: i64| find(tensors, uid).map_or(&[][..], |tensor| &tensor.dims);
     let (x, y) = (operation.inputs[0], operation.outputs[0]);
     let mut keys = Vec::new();
     match &operation.op {

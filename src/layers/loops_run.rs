@@ -1,0 +1,301 @@
+//! One run of a network with loops.
+
+use std::collections::HashMap;
+
+use crate::device::Stream;
+use crate::error::Result;
+use crate::layers::loops_planned::Planned;
+use crate::loops::{
+    Along, ConditionalStep, Loop, LoopStep, MOVED_FROM, MOVED_TO, Moment, Place, Region, Stacked,
+    Step, Trace, Turned,
+};
+use crate::plan::{DeviceMemory, Slot, VariantPack};
+
+/// The state of a run.
+pub(super) struct Run<'a> {
+    of: &'a Planned,
+    stream: &'a Stream,
+    pack: &'a VariantPack,
+    workspace: u64,
+    /// The trip that each loop is in; after it, the number of its trips.
+    trips: HashMap<Loop, i64>,
+    /// The most trips of a loop that is being gone through.
+    counts: HashMap<Loop, i64>,
+    /// Numbers that were read, with the trips in which they were.
+    read: HashMap<i64, (Vec<i64>, i64)>,
+    trace: Trace,
+    /// Whether something may have been read that does not exist.
+    suspect: bool,
+    /// The pack of a graph that is about to be launched.
+    own: VariantPack,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        of: &'a Planned,
+        stream: &'a Stream,
+        pack: &'a VariantPack,
+        workspace: u64,
+    ) -> Run<'a> {
+        Run {
+            of,
+            stream,
+            pack,
+            workspace,
+            trips: HashMap::new(),
+            counts: HashMap::new(),
+            read: HashMap::new(),
+            trace: Trace::default(),
+            suspect: false,
+            own: VariantPack::new(),
+        }
+    }
+
+    /// Runs the network.
+    ///
+    /// # Errors
+    /// As [`LoopsPlan::execute`](crate::layers::LoopsPlan::execute).
+    pub(super) fn run(mut self) -> Result<()> {
+        self.steps(&self.of.program.steps)?;
+        let network = &self.of.network;
+        let trouble = if self.suspect { network.trouble(&self.trace) } else { None };
+        trouble.map_or(Ok(()), |trouble| Err(trouble.error(network)))
+    }
+
+    fn steps(&mut self, steps: &'a [Step]) -> Result<()> {
+        steps.iter().try_for_each(|step| match step {
+            Step::Run(graph) => self.graph(*graph),
+            Step::Loop(step) => self.trips(step),
+            Step::Conditional(step) => self.branch(step),
+        })
+    }
+
+    /// Launches a graph on its tensors' places.
+    fn graph(&mut self, at: usize) -> Result<()> {
+        let plan = &self.of.plans[at];
+        let mut entries = std::mem::take(&mut self.own.entries);
+        entries.clear();
+        entries.extend(plan.tensors().map(|uid| (uid, self.slot(uid))));
+        self.own.entries = entries;
+        self.launch(at)
+    }
+
+    /// Moves an element by a graph, or copies its bytes.
+    fn moving(&mut self, graph: Option<usize>, from: Slot, to: Slot, bytes: u64) -> Result<()> {
+        if let Some(at) = graph {
+            self.own.entries.clear();
+            self.own.entries.extend([(MOVED_FROM, from), (MOVED_TO, to)]);
+            return self.launch(at);
+        }
+        match (from, to) {
+            (Slot::Memory { address: from, .. }, Slot::Memory { address: to, .. }) if bytes > 0 => {
+                self.stream.copy(from, to, bytes)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn launch(&mut self, at: usize) -> Result<()> {
+        let plan = &self.of.plans[at];
+        let address = self.workspace + self.of.program.places.bytes;
+        let bytes = plan.workspace_bytes();
+        self.own.workspace = Some(Slot::foreign(DeviceMemory { address, bytes }));
+        plan.execute(self.stream, &self.own)
+    }
+
+    fn branch(&mut self, step: &'a ConditionalStep) -> Result<()> {
+        let is_true = self.number(step.condition)? != 0;
+        let around = self.around(self.of.network.nest(step.y));
+        self.trace.taken.insert((step.y, around), is_true);
+        self.steps(if is_true { &step.then } else { &step.otherwise })
+    }
+
+    /// Goes through a loop.
+    fn trips(&mut self, step: &'a LoopStep) -> Result<()> {
+        let of = step.of;
+        let most = match step.count {
+            Some(count) => self.number(count)?.max(0),
+            None => i64::MAX,
+        };
+        self.counts.insert(of, most);
+        let key = (of, self.around(self.of.network.around(of)));
+        let n = match step.condition {
+            None => {
+                for trip in 0..most {
+                    self.trips.insert(of, trip);
+                    self.steps(&step.body)?;
+                }
+                most
+            }
+            Some(condition) => {
+                let ended = self.while_true(step, condition, most)?;
+                if let Ended::Endless(_) = ended {
+                    self.trace.endless.insert(key.clone());
+                    self.suspect = true;
+                }
+                if let Ended::Counted(_) = ended {
+                    self.trace.counted.insert(key.clone());
+                }
+                let (Ended::False(n) | Ended::Counted(n) | Ended::Endless(n)) = ended;
+                n
+            }
+        };
+        self.trips.insert(of, n);
+        self.trace.trips.insert(key, n);
+        let tested = i64::from(step.condition.is_some());
+        self.suspect |= n.saturating_add(tested) > step.least_extent;
+        for stacked in &step.stacked {
+            self.finish(stacked, n)?;
+        }
+        Ok(())
+    }
+
+    /// Makes trips until the condition is false, some ahead of its being known.
+    fn while_true(&mut self, step: &'a LoopStep, condition: i64, most: i64) -> Result<Ended> {
+        let of = step.of;
+        let bound = self.of.network.descriptor(of).trips_max;
+        let (mut first, mut ahead) = (0, 1);
+        loop {
+            let end = (first + ahead).min(most).min(bound);
+            for trip in first..end {
+                self.trips.insert(of, trip);
+                self.steps(&step.test)?;
+                if step.ahead == 1 && self.read(condition)? == 0 {
+                    return Ok(Ended::False(trip));
+                }
+                self.steps(&step.body)?;
+            }
+            for trip in (first..end).filter(|_| step.ahead > 1) {
+                self.trips.insert(of, trip);
+                if self.read(condition)? == 0 {
+                    return Ok(Ended::False(trip));
+                }
+            }
+            if end == most {
+                return Ok(Ended::Counted(most));
+            }
+            if end == bound {
+                self.trips.insert(of, bound);
+                self.steps(&step.test)?;
+                let is_true = self.read(condition)? != 0;
+                return Ok(if is_true { Ended::Endless(bound) } else { Ended::False(bound) });
+            }
+            (first, ahead) = (end, (2 * ahead).min(step.ahead));
+        }
+    }
+
+    /// Clears what trips have not written of a loop output, and turns the order of what they have.
+    fn finish(&mut self, stacked: &Stacked, n: i64) -> Result<()> {
+        let Stacked { y, step, length, bytes, clear, .. } = *stacked;
+        self.suspect |= n > length;
+        let written = n.min(length);
+        let behind = |slot: Slot, step: u64, at: i64| piece(slot, step * at as u64);
+        if let Some(Turned { stage, step: own, graph }) = stacked.turned {
+            for at in 0..written {
+                let from = behind(self.slot(stage), own, (n - 1 - at).min(length - 1));
+                self.moving(graph, from, behind(self.slot(y), step, at), bytes)?;
+            }
+        }
+        for at in written..length {
+            let zeros = Slot::of(&self.of.zeros);
+            self.moving(clear, zeros, behind(self.slot(y), step, at), bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The trips of some loops.
+    fn around(&self, loops: &[Loop]) -> Vec<i64> {
+        loops.iter().map(|of| self.trips[of]).collect()
+    }
+
+    /// The only element of a tensor, which is read once in the trips around it.
+    fn number(&mut self, uid: i64) -> Result<i64> {
+        let around = self.around(self.of.network.nest(uid));
+        if let Some((known, number)) = self.read.get(&uid)
+            && *known == around
+        {
+            return Ok(*number);
+        }
+        let number = self.read(uid)?;
+        self.read.insert(uid, (around, number));
+        Ok(number)
+    }
+
+    /// The only element of a tensor, from the device.
+    fn read(&self, uid: i64) -> Result<i64> {
+        match self.slot(uid) {
+            Slot::Value(value) => Ok(value as i64),
+            Slot::Memory { address, .. } => {
+                let dtype = self.of.program.numbers[&uid];
+                let mut bytes = [0; 8];
+                let own = &mut bytes[..dtype.bytes()];
+                self.stream.read(address, own)?;
+                Ok(dtype.read(own) as i64)
+            }
+        }
+    }
+
+    /// Where a tensor is, or its value.
+    fn slot(&self, uid: i64) -> Slot {
+        let program = &self.of.program;
+        match program.places.get(uid).expect("tensors of graphs have places") {
+            Place::Given(of) => {
+                let given = self.pack.entries.iter().find(|(uid, _)| *uid == of);
+                given.expect("the pack was checked").1
+            }
+            Place::Own(region) => self.region(region),
+            Place::Same(of) => self.slot(of),
+            Place::Ring { of, region, slots, moment } => {
+                let at = match moment {
+                    Moment::Start => 0,
+                    Moment::Now => self.trips[&of] % slots,
+                    Moment::Next => (self.trips[&of] + 1) % slots,
+                };
+                let bytes = region.bytes / slots as u64;
+                self.region(Region { offset: region.offset + bytes * at as u64, bytes })
+            }
+            Place::Element { of, whole, reverse, .. } => {
+                let Along { extent, step, bytes } = program.elements[&uid];
+                // Past the end, what no output needs may be computed of anything.
+                let at = self.trips[&of].min(extent - 1);
+                match extent {
+                    0 => piece(Slot::of(&self.of.zeros), 0),
+                    _ if bytes == 0 => self.slot(whole),
+                    _ => {
+                        let at = if reverse { extent - 1 - at } else { at };
+                        piece(self.slot(whole), step * at as u64)
+                    }
+                }
+            }
+            Place::Slice { of, whole, reverse, beyond, .. } => {
+                let Along { extent, step, .. } = program.elements[&uid];
+                let trip = self.trips[&of];
+                let at = if reverse { self.counts[&of] - 1 - trip } else { trip };
+                match at < extent {
+                    true => piece(self.slot(whole), step * at as u64),
+                    false => self.region(beyond),
+                }
+            }
+        }
+    }
+
+    fn region(&self, region: Region) -> Slot {
+        let (address, bytes) = (self.workspace + region.offset, region.bytes);
+        Slot::foreign(DeviceMemory { address, bytes })
+    }
+}
+
+/// What ended a loop with a condition, after so many trips.
+enum Ended {
+    False(i64),
+    Counted(i64),
+    Endless(i64),
+}
+
+/// Memory from an offset on.
+fn piece(slot: Slot, offset: u64) -> Slot {
+    match slot {
+        Slot::Memory { bytes, .. } => slot.piece(offset, bytes.saturating_sub(offset)),
+        value => value,
+    }
+}
