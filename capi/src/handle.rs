@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kiln::cache::Pack;
 use kiln::device::{Device, DeviceChoice, Stream};
@@ -10,6 +10,7 @@ use kiln::{Config, Kiln};
 use sharded_slab::Entry;
 
 use crate::attention::Layers;
+use crate::ctc::Losses;
 use crate::declare::{Parameter, functions, of};
 use crate::memory::Memory;
 use crate::object::{Keys, Ref, object};
@@ -33,6 +34,7 @@ pub struct Handle {
     stream: AtomicU64,
     networks: Networks,
     layers: Layers,
+    losses: Mutex<Losses>,
 }
 object!(Handle: "mcdnnHandle_t", "handle", 2);
 
@@ -67,6 +69,11 @@ impl Handle {
     /// Recurrent networks of this handle.
     pub fn networks(&self) -> &Networks {
         &self.networks
+    }
+
+    /// CTC losses of this handle.
+    pub fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Attention layers of this handle.
@@ -127,6 +134,7 @@ functions! { FUNCTIONS:
             stream: AtomicU64::new(0),
             networks: Networks::default(),
             layers: Layers::default(),
+            losses: Mutex::default(),
         })?);
         Ok(())
     }

@@ -20,6 +20,7 @@ mod contexts;
 mod convolution;
 mod convolution_counts;
 mod convolution_data;
+mod ctc;
 mod cuda_graphs;
 mod dependencies;
 mod deploy;
