@@ -61,6 +61,7 @@ mod norm_data;
 mod not_a_number;
 mod notes;
 mod observability;
+mod onednn_vectors;
 mod onnx;
 mod onnx_rnn;
 mod operations;
