@@ -204,6 +204,7 @@ attention-data: ## Rebuild tests/data/attention from torch (development only)
 
 graph-data: ## Rebuild tests/data/graphs from torch (development only)
 	python3 tests/data/graphs/torch_cases.py
+	python3 tests/data/graphs/torch_ctc.py
 
 attention-campaign: setup ## Check ATTENTIONS (500) random combinations of attention's features
 	KILN_ATTENTIONS=$(ATTENTIONS) $(CARGO) test --test it attention::random -- --nocapture

@@ -1476,7 +1476,8 @@ mcdnnStatus_t mcdnnGetCTCLossDescriptor_v8(
     mcdnnNanPropagation_t *gradMode,
     int *maxLabelLength);
 
-/* Bytes of the workspace of a loss. Not supported yet. */
+/* Bytes of the workspace of a loss; nothing is compiled. Without gradientsDesc it is that of
+ * costs alone. */
 mcdnnStatus_t mcdnnGetCTCLossWorkspaceSize(
     mcdnnHandle_t handle,
     mcdnnTensorDescriptor_t probsDesc,
@@ -1488,7 +1489,7 @@ mcdnnStatus_t mcdnnGetCTCLossWorkspaceSize(
     mcdnnCTCLossDescriptor_t ctcLossDesc,
     size_t *sizeInBytes);
 
-/* As mcdnnGetCTCLossWorkspaceSize. Not supported yet. */
+/* As mcdnnGetCTCLossWorkspaceSize, for labels in device memory. */
 mcdnnStatus_t mcdnnGetCTCLossWorkspaceSize_v8(
     mcdnnHandle_t handle,
     mcdnnCTCLossAlgo_t algo,
@@ -1497,7 +1498,9 @@ mcdnnStatus_t mcdnnGetCTCLossWorkspaceSize_v8(
     mcdnnTensorDescriptor_t gradientsDesc,
     size_t *sizeInBytes);
 
-/* A loss and its gradient. Not supported yet. */
+/* The costs of sequences and their gradients, queued on the handle's stream. Labels, one
+ * sequence's behind the other's, and lengths are in host memory and are copied; costs are in
+ * device memory. */
 mcdnnStatus_t mcdnnCTCLoss(
     mcdnnHandle_t handle,
     mcdnnTensorDescriptor_t probsDesc,
@@ -1513,7 +1516,7 @@ mcdnnStatus_t mcdnnCTCLoss(
     void *workspace,
     size_t workSpaceSizeInBytes);
 
-/* As mcdnnCTCLoss, with labels and lengths in device memory. Not supported yet. */
+/* As mcdnnCTCLoss, with labels and lengths in device memory. */
 mcdnnStatus_t mcdnnCTCLoss_v8(
     mcdnnHandle_t handle,
     mcdnnCTCLossAlgo_t algo,

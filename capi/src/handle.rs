@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kiln::cache::Pack;
 use kiln::device::{Device, DeviceChoice, Stream};
@@ -11,6 +11,7 @@ use kiln::{Config, Kiln};
 use sharded_slab::Entry;
 
 use crate::attention::{Layer, Said};
+use crate::ctc::Losses;
 use crate::declare::{Parameter, functions, of};
 use crate::kept::Kept;
 use crate::memory::Memory;
@@ -39,6 +40,7 @@ pub struct Handle {
     calls: Kept<Checked>,
     layers: Kept<Layer>,
     said: Kept<Said>,
+    losses: Mutex<Losses>,
 }
 object!(Handle: "mcdnnHandle_t", "handle", 2);
 
@@ -83,6 +85,11 @@ impl Handle {
     /// What calls of layers have shown of their descriptors.
     pub fn said(&self) -> &Kept<Said> {
         &self.said
+    }
+
+    /// CTC losses of this handle.
+    pub fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Attention layers of this handle.
@@ -150,6 +157,7 @@ functions! { FUNCTIONS:
             calls: Kept::default(),
             layers: Kept::default(),
             said: Kept::default(),
+            losses: Mutex::default(),
         })?);
         Ok(())
     }

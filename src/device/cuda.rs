@@ -418,7 +418,12 @@ impl Driver for CudaDriver {
             }
             _ => health.failed("find the kernel in its image", error),
         })?;
-        if shared_bytes > 48 << 10 {
+        let own = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        // SAFETY: the function is alive.
+        let own = unsafe { result::function::get_function_attribute(function, own) }
+            .map_err(|error| health.failed("ask for the kernel's shared memory", error))?;
+        // What a block has without asking is of static and dynamic memory together.
+        if i64::from(own) + i64::from(shared_bytes) > 48 << 10 {
             let limit =
                 sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is alive.

@@ -12,6 +12,7 @@ mod clusters;
 mod config;
 mod convolution;
 mod cost;
+mod ctc;
 mod decompose;
 mod dimensions;
 mod gemm;
@@ -70,6 +71,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &convolution::DepthwiseFilterEngine,
         &convolution::DirectEngine,
         &resample::DirectEngine,
+        &ctc::CtcEngine,
         &attention::DecodeEngine,
         &attention::WgmmaEngine,
         &attention::MmaEngine,

@@ -6,7 +6,9 @@ use crate::error::Result;
 use crate::expr::Mode;
 use crate::frontend::FrontEnd;
 use crate::frontend::values::{Values, random_tensors};
-use crate::graph::{AttentionShape, Op, Operation, OperationGraph, Signal, SignalMode};
+use crate::graph::{
+    AttentionShape, CtcInput, CtcLoss, Op, Operation, OperationGraph, Signal, SignalMode,
+};
 use crate::tensor::TensorDesc;
 
 impl FrontEnd for OperationGraph {
@@ -65,6 +67,7 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
                     let steps = operands[0].dims[1] / op.batch.max(1);
                     own.iter_mut().for_each(|value| *value = carried(slot, steps, *value));
                 }
+                (Op::CtcLoss(op), _) => classified(slot, op, &operands[0].dims, own),
                 (Op::Matmul(_), _) => {
                     let [a, b] = [0, 1].map(|at| &operands[at].dims);
                     let extents = [a[a.len() - 2], b[b.len() - 1], a[a.len() - 1]];
@@ -165,6 +168,36 @@ fn extent(slot: &str, [m, n, k]: [i64; 3], value: f64) -> f64 {
     }
 }
 
+/// A number in [0, 1) that stands for a position, and whole numbers within bounds by it: random
+/// integers are rounded already.
+fn spread(at: usize) -> (f64, impl Fn(i64, i64) -> f64) {
+    let part = ((at * 37 + 11) % 64) as f64 / 64.0;
+    let within =
+        move |begin: i64, end: i64| (begin as f64 + part * (end - begin + 1) as f64).floor();
+    (part, within)
+}
+
+/// Maps random numbers in [-2, 2), in place, to values of an operand of a CTC loss, so that every
+/// sequence has steps enough for its labels.
+fn classified(slot: &str, op: &CtcLoss, dims: &[i64], values: &mut [f64]) {
+    let [steps, classes] = [0, 2].map(|axis| dims[axis]);
+    for (at, value) in values.iter_mut().enumerate() {
+        let (_, within) = spread(at);
+        let probability = positive(*value) / classes as f64;
+        *value = match (slot, op.input) {
+            ("x", CtcInput::Probabilities) => probability,
+            ("x", CtcInput::LogProbabilities) => probability.ln(),
+            ("labels", _) => {
+                let label = within(0, classes - 2);
+                label + f64::from(u8::from(label >= op.blank as f64))
+            }
+            ("label_lengths", _) => within(0, op.label_length_max.min(steps / 4)),
+            ("input_lengths", _) => within(steps / 2, steps),
+            _ => *value,
+        };
+    }
+}
+
 /// Maps random numbers in [-2, 2), in place, to values of an operand of attention.
 fn attended(
     slot: &str,
@@ -179,10 +212,7 @@ fn attended(
     };
     let count = values.len().max(2) as i64 - 1;
     for (at, value) in values.iter_mut().enumerate() {
-        // Integers are rounded already: spread them by position instead.
-        let part = ((at * 37 + 11) % 64) as f64 / 64.0;
-        let within =
-            |begin: i64, end: i64| (begin as f64 + part * (end - begin + 1) as f64).floor();
+        let (part, within) = spread(at);
         *value = match slot {
             "query_lengths" => within(shape.queries / 2, shape.queries),
             "key_lengths" => within(shape.keys / 2, shape.keys),

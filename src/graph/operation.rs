@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::expr::Pointwise;
 use crate::graph::attention::{Attention, AttentionBackward};
 use crate::graph::convolution::Convolution;
+use crate::graph::ctc::CtcLoss;
 use crate::graph::find::find;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
@@ -48,6 +49,8 @@ pub enum Op {
     Resample(Resample),
     /// Reduction along some dimensions (section 8.2.2.20).
     Reduction(Reduction),
+    /// CTC loss and its gradient (`mcdnnCTCLoss`).
+    CtcLoss(CtcLoss),
     /// Random numbers (section 8.2.2.23).
     Rng(Rng),
     /// Normalisation (section 8.2.2.18).
@@ -87,6 +90,7 @@ macro_rules! of_kind {
             Op::Convolution(op) => op,
             Op::Resample(op) => op,
             Op::Reduction(op) => op,
+            Op::CtcLoss(op) => op,
             Op::Rng(op) => op,
             Op::NormForward(op) => op,
             Op::NormBackward(op) => op,

@@ -60,7 +60,8 @@ impl OperationGraph {
     }
 
     /// What results are added to, with these: `beta` scales what the memory of a result held, and a
-    /// residual is added to a product. Both are in memory, and nothing else reads the former.
+    /// residual is added to a product, and a gradient stays as it was. Both are in memory, and
+    /// nothing else reads the former.
     pub(crate) fn added(&self) -> impl Iterator<Item = [i64; 2]> + '_ {
         let stored = |uid: &i64| self.tensor(*uid).is_ok_and(|of| !of.is_virtual && !of.by_value);
         let readers = |uid: &i64| {
@@ -69,9 +70,15 @@ impl OperationGraph {
         };
         let multiplies = self.operations.iter().any(|of| matches!(of.op, Op::Matmul(_)));
         self.operations.iter().filter_map(move |operation| {
+            let mut result = operation.outputs[0];
             let before = match &operation.op {
                 Op::Convolution(op) if op.reads_result() => operation.inputs.last(),
                 Op::Resample(op) if op.reads_result() => operation.inputs.last(),
+                // The gradient of what has no loss.
+                Op::CtcLoss(op) if op.reads_result() => {
+                    result = operation.outputs[1];
+                    operation.inputs.last()
+                }
                 // A residual that is added to a product.
                 Op::Pointwise(op) if op.mode == Mode::Add && multiplies => {
                     let mut residuals = operation.inputs.iter().filter(|uid| stored(uid));
@@ -79,7 +86,7 @@ impl OperationGraph {
                 }
                 _ => None,
             }?;
-            let pair = [*before, operation.outputs[0]];
+            let pair = [*before, result];
             (pair.iter().all(stored) && readers(before) == 1).then_some(pair)
         })
     }

@@ -10,6 +10,7 @@ mod attention;
 mod attention_backward;
 mod bound;
 mod convolution;
+mod ctc;
 mod expected;
 mod index;
 mod integer;
@@ -92,6 +93,7 @@ fn results(op: &Op, operands: &[Operand<'_>], outputs: &[&TensorDesc]) -> Result
         Op::Convolution(op) => vec![convolution::evaluate(op, operands, outputs[0])],
         Op::Resample(op) => resample::evaluate(op, operands, outputs),
         Op::Reduction(op) => vec![reduction::evaluate(op, &operands[0], outputs[0])],
+        Op::CtcLoss(op) => ctc::evaluate(op, operands, outputs),
         Op::Rng(op) => vec![rng::evaluate(op, operands, outputs[0])],
         Op::NormForward(op) => norm::forward(op, operands, outputs),
         Op::NormBackward(op) => norm::backward(op, operands, outputs),

@@ -21,6 +21,7 @@ use crate::attention::backward_cases;
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
 use crate::columns::{batch_norm, statistics};
 use crate::convolution;
+use crate::ctc;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::recurrence_vjp::derivative;
@@ -244,6 +245,18 @@ fn golden_random_numbers() {
     assert_golden("sm75_reduction_f32_noise.cu", &noise[0]);
     let convolution = kernels("gemm_mma", &rng::convolution(true, true), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window_dropout.cu", &convolution[0]);
+}
+
+#[test]
+fn golden_ctc_losses() {
+    for (name, case, lattice) in [
+        ("sm75_ctc_loss_f16_logits_workspace.cu", ctc::concatenated(), 1),
+        ("sm75_ctc_loss_f32_probabilities_kept.cu", ctc::kept(), 0),
+        ("sm75_ctc_loss_f64_log_probabilities_alone.cu", ctc::alone(), 0),
+    ] {
+        let knobs = [("lattice", lattice), ("threads", 128)];
+        assert_golden(name, &kernels("ctc_loss", &case.graph(), &knobs)[0]);
+    }
 }
 
 #[test]

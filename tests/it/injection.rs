@@ -21,6 +21,7 @@ use serde_json::Value as Json;
 use crate::attention::backward_cases;
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
 use crate::convolution;
+use crate::ctc;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden;
 use crate::harness;
@@ -297,6 +298,9 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (resample::scaled_gradient(), vec![]),
         (resample::found_gradient(), vec![]),
         (resample::read_gradient(), vec![]),
+        (ctc::concatenated().graph(), vec![("lattice", 1), ("threads", 128)]),
+        (ctc::kept().graph(), vec![("lattice", 0), ("threads", 128)]),
+        (ctc::alone().graph(), vec![("lattice", 0), ("threads", 128)]),
         (signal::passed(Signal::set(1), DType::F16), vec![]),
         (signal::passed(Signal::wait(1), DType::F16), vec![]),
     ]

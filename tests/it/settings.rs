@@ -60,6 +60,7 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
         | "pointwise_grouped"
         | "convolution_depthwise"
         | "convolution_direct"
+        | "ctc_loss"
         | "resample_direct" => (Vec::new(), false),
         // A row that is read again takes its variance in the phase of its mean.
         "reduction" => {

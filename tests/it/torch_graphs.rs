@@ -1,6 +1,6 @@
 //! torch's norms, softmax and pointwise operations on operands that are not all numbers, and its
-//! convolutions, pooling and interpolation with their gradients: `tests/data/graphs/torch_*.py` ran
-//! them.
+//! convolutions, pooling, interpolation and CTC losses with their gradients:
+//! `tests/data/graphs/torch_*.py` ran them.
 
 use std::path::PathBuf;
 
@@ -118,4 +118,9 @@ fn convolutions_and_their_gradients_are_those_of_torch() {
 #[test]
 fn pooling_and_interpolation_and_their_gradients_are_those_of_torch() {
     run("resample", include_str!("../data/graphs/resample.json"), 108);
+}
+
+#[test]
+fn ctc_losses_and_their_gradients_are_those_of_torch() {
+    run("ctc", include_str!("../data/graphs/ctc.json"), 80);
 }

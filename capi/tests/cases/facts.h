@@ -17,6 +17,7 @@ static mcdnnRNNDescriptor_t r, rn;
 static mcdnnRNNDataDescriptor_t x, xn;
 static mcdnnSeqDataDescriptor_t s, sn;
 static mcdnnAttnDescriptor_t a, an;
+static mcdnnCTCLossDescriptor_t l, ln;
 
 /* Arguments, and places for results, which hold 77 or -7 until they are written. */
 static const int dims[] = {2, 3, 4, 5, 6, 7, 8, 9, 10}, strides[] = {12, 4, 1, 1, 1, 1, 1, 1, 1};
@@ -108,6 +109,16 @@ static inline mcdnnStatus_t attn(mcdnnAttnDescriptor_t of, unsigned mode, int he
                                   v, q_proj, k_proj, v_proj, o_proj, 4, 4, 3, 2);
 }
 
+/* The workspace's size for labels that are all the same, of three sequences of 2 steps and 4
+ * classes. */
+static inline mcdnnStatus_t ctc(int label, int label_length, int input_length)
+{
+    const int labels[] = {label, label, label, label, label, label};
+    const int label_lengths[] = {label_length, 1, 0}, input_lengths[] = {input_length, 2, 0};
+    return mcdnnGetCTCLossWorkspaceSize(h, t, t, labels, label_lengths, input_lengths,
+                                        MCDNN_CTC_LOSS_ALGO_DETERMINISTIC, l, &bytes);
+}
+
 static inline void make(void)
 {
     mcdnnCreateTensorDescriptor(&t);
@@ -130,6 +141,9 @@ static inline void make(void)
     mcdnnCreateAttnDescriptor(&a);
     mcdnnCreateAttnDescriptor(&an);
     attn(a, 0, 2, 1.0, F, F, 8, 8, 8, 4, 4, 4, 8);
+    mcdnnCreateCTCLossDescriptor(&l);
+    mcdnnCreateCTCLossDescriptor(&ln);
+    mcdnnSetCTCLossDescriptor_v8(l, F, MCDNN_LOSS_NORMALIZATION_SOFTMAX, MCDNN_PROPAGATE_NAN, 5);
     for (int i = 0; i < 9; i++) {
         out[i] = out2[i] = -7;
     }
@@ -158,4 +172,6 @@ static inline void drop(void)
     mcdnnDestroySeqDataDescriptor(sn);
     mcdnnDestroyAttnDescriptor(a);
     mcdnnDestroyAttnDescriptor(an);
+    mcdnnDestroyCTCLossDescriptor(l);
+    mcdnnDestroyCTCLossDescriptor(ln);
 }

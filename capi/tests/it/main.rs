@@ -4,6 +4,7 @@
 
 mod attention;
 mod attributes;
+mod ctc;
 mod examples;
 mod facts;
 mod harness;

@@ -48,7 +48,7 @@ impl<'a> Decomposed<'a> {
         rng::check(graph)?;
         let plain = |of: &Operation| match &of.op {
             Op::Pointwise(_) | Op::Matmul(_) | Op::Signal(_) => true,
-            Op::Attention(_) | Op::AttentionBackward(_) => true,
+            Op::Attention(_) | Op::AttentionBackward(_) | Op::CtcLoss(_) => true,
             Op::Convolution(op) => op.is_unscaled(),
             Op::Rng(op) => rng::is_plain(graph, op, of),
             Op::Resample(op) => {
@@ -73,6 +73,7 @@ impl<'a> Decomposed<'a> {
                 | Op::Recurrence(_)
                 | Op::Attention(_)
                 | Op::AttentionBackward(_)
+                | Op::CtcLoss(_)
                 | Op::Signal(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }

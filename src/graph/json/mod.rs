@@ -5,6 +5,7 @@
 
 mod attention;
 mod convolution;
+mod ctc;
 mod fields;
 mod keys;
 mod operation;

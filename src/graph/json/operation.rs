@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::fields::Fields;
 use super::keys::reference;
 use super::pointwise::{self, PointwiseJson};
-use super::{attention, convolution, recurrence, resample, rng, signal, views};
+use super::{attention, convolution, ctc, recurrence, resample, rng, signal, views};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
@@ -23,7 +23,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 21] = [
+const KINDS: [(&str, Read); 22] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -45,6 +45,7 @@ const KINDS: [(&str, Read); 21] = [
         let text = fields.text(fields.kind)?.unwrap_or_default();
         Ok(Op::Reduction(Reduction { op: text.parse()?, math: fields.math()? }))
     }),
+    ("ctc_loss", |fields, _| ctc::read(fields)),
     ("rng", |fields, _| rng::read(fields)),
     ("norm_forward", |fields, _| {
         Ok(Op::NormForward(NormForward {
@@ -170,6 +171,7 @@ fn attributes(operation: &Operation, tensors: &[TensorDesc]) -> Vec<(&'static st
         Op::BnBackwardWeights(op) if op.math == Math::F64 => ("f64", Math::F32),
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
         Op::Convolution(op) => return convolution::write(op),
+        Op::CtcLoss(op) => return ctc::write(op),
         Op::Rng(op) => return rng::write(op),
         Op::Resample(op) => return resample::write(op, operation, tensors),
         Op::Signal(op) => return signal::write(op, operation, tensors),

@@ -14,6 +14,7 @@ use crate::attention::cases::{self as attention, Storage};
 use crate::columns::{batch_norm, statistics};
 use crate::convolution;
 use crate::convolution_data;
+use crate::ctc;
 use crate::gemm::cases::{self as gemm, Case, Lay};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden::{centred, chain};
@@ -508,6 +509,22 @@ fn recurrences() -> Vec<Form> {
     ]
 }
 
+/// CTC losses: all of them are read from the front, gradients from the end too.
+fn losses() -> Vec<Form> {
+    let of = |case: ctc::Case| (case.graph(), case.values());
+    let shared = &[("lattice", 0), ("threads", 128)];
+    vec![
+        form(
+            "ctc_concatenated",
+            "ctc_loss",
+            of(ctc::concatenated()),
+            &[("lattice", 1), ("threads", 128)],
+        ),
+        form("ctc_kept", "ctc_loss", of(ctc::kept()), shared),
+        form("ctc_alone", "ctc_loss", of(ctc::alone()), shared),
+    ]
+}
+
 /// Signals that pass on what they copy; the flag of a wait has its value.
 fn signals() -> Vec<Form> {
     let of = |op: Signal| {
@@ -522,6 +539,6 @@ fn signals() -> Vec<Form> {
 }
 
 pub fn forms() -> Vec<Form> {
-    let rows = rows().into_iter().chain(random()).chain(signals());
+    let rows = rows().into_iter().chain(random()).chain(losses()).chain(signals());
     rows.chain(products()).chain(attentions()).chain(recurrences()).collect()
 }

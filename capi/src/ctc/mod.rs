@@ -1,11 +1,31 @@
-//! CTC losses: descriptors are complete, the loss itself is refused.
+//! CTC losses.
+//!
+//! mcDNN's document names them. What they mean here, as torch and others call cuDNN's:
+//!
+//! * `cudnnLossNormalizationMode_t`: without normalisation probabilities are given, and gradients
+//!   are by the activations of the softmax that gave them; with `SOFTMAX` activations are given.
+//! * `cudnnSetCTCLossDescriptorEx`, `gradMode`: of a label that with its repeats is longer than
+//!   its input, `NOT_PROPAGATE_NAN` sets cost and gradient to 0; with `PROPAGATE_NAN` the cost is
+//!   infinite and the gradient is not written.
+//! * `cudnnCTCLoss`: labels lie one behind the other, are at most 255, and are no blank, class 0;
+//!   labels and lengths are in host memory, for `cudnnCTCLoss_v8` in device memory.
+//! * `cudnnGetCTCLossWorkspaceSize`: without `gradientsDesc` there are costs alone.
+//! * `cudnnCTCLossAlgo_t`: one algorithm is deterministic; here it is both.
+//!
+//! Computed is in `MCDNN_DATA_FLOAT` alone, of probabilities and gradients that may have 16 bits.
+//! A sequence whose lengths or labels in device memory break a rule has NaN.
+
+mod loss;
+
+pub use loss::Losses;
 
 use crate::algorithm::CtcLossAlgorithm;
+use crate::ctc::loss::{Call, HostLabels, LABELS_MAX, Shape};
 use crate::declare::{enumeration, functions};
 use crate::handle::Handle;
 use crate::object::{Ref, Settable, object};
 use crate::pointer::{Data, DataMut, InArray, Out};
-use crate::status::{Outcome, bad, refuse};
+use crate::status::{Outcome, bad};
 use crate::tensor::Tensor;
 use crate::values::{DataType, NanPropagation};
 
@@ -21,8 +41,9 @@ enumeration! {
 pub struct CtcLoss(Settable<Loss>);
 object!(CtcLoss: "mcdnnCTCLossDescriptor_t", "CTC loss descriptor", 14);
 
+/// What a descriptor says.
 #[derive(Debug, Clone, Copy)]
-struct Loss {
+pub struct Loss {
     data_type: DataType,
     normalization: LossNormalizationMode,
     gradient: NanPropagation,
@@ -40,9 +61,6 @@ impl Default for Loss {
     }
 }
 
-/// The longest label of a sequence.
-const LABELS_MAX: i32 = 255;
-
 fn set(descriptor: Ref<CtcLoss>, loss: Loss) -> Outcome {
     let descriptor = descriptor.get("ctcLossDesc")?;
     if loss.data_type != DataType::FLOAT {
@@ -58,18 +76,44 @@ fn set(descriptor: Ref<CtcLoss>, loss: Loss) -> Outcome {
     Ok(())
 }
 
-/// Checks what a loss is of, and refuses it.
-fn unable(
-    handle: Ref<Handle>,
-    algo: CtcLossAlgorithm,
-    loss: Ref<CtcLoss>,
-    probs: Ref<Tensor>,
-) -> Outcome {
-    handle.get("handle")?;
-    algo.known("algo")?;
-    loss.get("ctcLossDesc")?;
-    probs.get("probsDesc")?;
-    refuse("CTC loss: no engine runs it yet")
+/// The longest label of a descriptor that says none.
+fn label_length_max(loss: &Loss) -> i32 {
+    if loss.label_length_max == 0 { LABELS_MAX } else { loss.label_length_max }
+}
+
+/// The loss of a descriptor, and the labels of a call in host memory.
+fn of_host(
+    descriptor: Ref<CtcLoss>,
+    (probs, gradients): (Ref<Tensor>, Ref<Tensor>),
+    labels: InArray<i32>,
+    label_lengths: InArray<i32>,
+    input_lengths: InArray<i32>,
+) -> Outcome<(Shape, HostLabels)> {
+    let loss = *descriptor.get("ctcLossDesc")?.0.read();
+    let sequences = Shape::of(&loss, LABELS_MAX, probs, gradients)?.sequences();
+    let host = HostLabels::new(
+        |count| labels.all(count, "labels"),
+        label_lengths.all(sequences, "labelLengths")?,
+        input_lengths.all(sequences, "inputLengths")?,
+    )?;
+    let shape = Shape::of(&loss, host.label_length_max(), probs, gradients)?;
+    shape.check(&host)?;
+    Ok((shape, host))
+}
+
+/// The addresses of a call's other arguments.
+fn call(
+    shape: &Shape,
+    probs: Data,
+    (costs, gradients): (DataMut, DataMut),
+    workspace: (DataMut, usize),
+) -> Outcome<Call> {
+    let gradients = match shape.has_gradients() {
+        true => gradients.required("gradients")?,
+        false => 0,
+    };
+    let (probs, costs) = (probs.required("probs")?, costs.required("costs")?);
+    Ok(Call { probs, costs, gradients, workspace: (workspace.0.address(), workspace.1) })
 }
 
 functions! { FUNCTIONS:
@@ -153,7 +197,8 @@ functions! { FUNCTIONS:
         Ok(())
     }
 
-    /// Bytes of the workspace of a loss. Not supported yet.
+    /// Bytes of the workspace of a loss; nothing is compiled. Without gradientsDesc it is that of
+    /// costs alone.
     fn mcdnnGetCTCLossWorkspaceSize(
         handle: Ref<Handle>,
         probsDesc: Ref<Tensor>,
@@ -165,11 +210,16 @@ functions! { FUNCTIONS:
         ctcLossDesc: Ref<CtcLoss>,
         sizeInBytes: Out<usize>,
     ) {
-        let _ = (gradientsDesc, labels, labelLengths, inputLengths, sizeInBytes);
-        unable(handle, algo, ctcLossDesc, probsDesc)
+        let handle = handle.get("handle")?;
+        algo.known("algo")?;
+        let place = sizeInBytes.required("sizeInBytes")?;
+        let descriptors = (probsDesc, gradientsDesc);
+        let (shape, _) = of_host(ctcLossDesc, descriptors, labels, labelLengths, inputLengths)?;
+        place.put(handle.losses().workspace_bytes(&handle.gpu().kiln, &shape)?);
+        Ok(())
     }
 
-    /// As mcdnnGetCTCLossWorkspaceSize. Not supported yet.
+    /// As mcdnnGetCTCLossWorkspaceSize, for labels in device memory.
     fn mcdnnGetCTCLossWorkspaceSize_v8(
         handle: Ref<Handle>,
         algo: CtcLossAlgorithm,
@@ -178,11 +228,18 @@ functions! { FUNCTIONS:
         gradientsDesc: Ref<Tensor>,
         sizeInBytes: Out<usize>,
     ) {
-        let _ = (gradientsDesc, sizeInBytes);
-        unable(handle, algo, ctcLossDesc, probsDesc)
+        let handle = handle.get("handle")?;
+        algo.known("algo")?;
+        let place = sizeInBytes.required("sizeInBytes")?;
+        let loss = *ctcLossDesc.get("ctcLossDesc")?.0.read();
+        let shape = Shape::of(&loss, label_length_max(&loss), probsDesc, gradientsDesc)?;
+        place.put(handle.losses().workspace_bytes(&handle.gpu().kiln, &shape)?);
+        Ok(())
     }
 
-    /// A loss and its gradient. Not supported yet.
+    /// The costs of sequences and their gradients, queued on the handle's stream. Labels, one
+    /// sequence's behind the other's, and lengths are in host memory and are copied; costs are in
+    /// device memory.
     fn mcdnnCTCLoss(
         handle: Ref<Handle>,
         probsDesc: Ref<Tensor>,
@@ -198,12 +255,23 @@ functions! { FUNCTIONS:
         workspace: DataMut,
         workSpaceSizeInBytes: usize,
     ) {
-        let _ = (probs, hostLabels, hostLabelLengths, hostInputLengths, costs, gradientsDesc);
-        let _ = (gradients, workspace, workSpaceSizeInBytes);
-        unable(handle, algo, ctcLossDesc, probsDesc)
+        let handle = handle.get("handle")?;
+        algo.known("algo")?;
+        let descriptors = (probsDesc, gradientsDesc);
+        let (shape, host) = of_host(
+            ctcLossDesc,
+            descriptors,
+            hostLabels,
+            hostLabelLengths,
+            hostInputLengths,
+        )?;
+        let call = call(&shape, probs, (costs, gradients), (workspace, workSpaceSizeInBytes))?;
+        let mut losses = handle.losses();
+        let labels = losses.upload(&handle.gpu().kiln, &host)?;
+        losses.launch(&handle, &shape, labels, &call)
     }
 
-    /// As mcdnnCTCLoss, with labels and lengths in device memory. Not supported yet.
+    /// As mcdnnCTCLoss, with labels and lengths in device memory.
     fn mcdnnCTCLoss_v8(
         handle: Ref<Handle>,
         algo: CtcLossAlgorithm,
@@ -219,8 +287,17 @@ functions! { FUNCTIONS:
         workSpaceSizeInBytes: usize,
         workspace: DataMut,
     ) {
-        let _ = (probs, labels, labelLengths, inputLengths, costs, gradientsDesc);
-        let _ = (gradients, workspace, workSpaceSizeInBytes);
-        unable(handle, algo, ctcLossDesc, probsDesc)
+        let handle = handle.get("handle")?;
+        algo.known("algo")?;
+        let loss = *ctcLossDesc.get("ctcLossDesc")?.0.read();
+        let shape = Shape::of(&loss, label_length_max(&loss), probsDesc, gradientsDesc)?;
+        let call = call(&shape, probs, (costs, gradients), (workspace, workSpaceSizeInBytes))?;
+        let lengths = [("labelLengths", labelLengths), ("inputLengths", inputLengths)];
+        if let Some((name, _)) = lengths.into_iter().find(|(_, array)| array.is_null()) {
+            return bad(format!("{name} is NULL"));
+        }
+        // Without labels there may be no memory.
+        let labels = [labels, labelLengths, inputLengths].map(InArray::address);
+        handle.losses().launch(&handle, &shape, labels, &call)
     }
 }
