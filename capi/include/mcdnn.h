@@ -305,8 +305,8 @@ mcdnnStatus_t mcdnnSetFilterNdDescriptor(
     int nbDims,
     const int filterDimA[]);
 
-/* What a filter descriptor says: as many dimensions as are asked for, 8 at most, those that are
- * not there as 0. */
+/* What a filter descriptor says: as many dimensions as are asked for, 8 at most, those that
+ * are not there as 0. */
 mcdnnStatus_t mcdnnGetFilterNdDescriptor(
     mcdnnFilterDescriptor_t filterDesc,
     int nbDimsRequested,

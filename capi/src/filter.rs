@@ -73,8 +73,8 @@ functions! { FUNCTIONS:
         Ok(())
     }
 
-    /// What a filter descriptor says: as many dimensions as are asked for, 8 at most, those that are
-    /// not there as 0.
+    /// What a filter descriptor says: as many dimensions as are asked for, 8 at most, those that
+    /// are not there as 0.
     fn mcdnnGetFilterNdDescriptor(
         filterDesc: Ref<Filter>,
         nbDimsRequested: i32,

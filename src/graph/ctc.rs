@@ -34,7 +34,7 @@ pub enum CtcInfinite {
     /// Loss and gradient are 0: torch's `zero_infinity`, `MCDNN_NOT_PROPAGATE_NAN`.
     Zero,
     /// The loss is infinite, and the gradient what its memory held, an operand:
-    /// `MCDNN_PROPAGATE_NAN`, where cuDNN "does not write to the gradient buffer".
+    /// `MCDNN_PROPAGATE_NAN`.
     Keep,
 }
 
@@ -108,7 +108,7 @@ impl CtcInfinite {
 }
 
 impl CtcLoss {
-    /// The most labels of a sequence that mcDNN and cuDNN allow.
+    /// The most labels of a sequence, as in cuDNN 8.
     pub const LABEL_LENGTH_MAX: i64 = 255;
 
     /// The loss of activations with at most so many labels, with its gradient; blank is class 0.

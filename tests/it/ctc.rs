@@ -277,7 +277,7 @@ fn lengths_and_labels_out_of_range() {
         let mut values = case.values();
         values.insert(3, vec![3.0, -1.0, 4.0, 1e9, 2.0, 3.0, 3.0, 3.0, 3.0]);
         values.insert(4, vec![6.0, 6.0, 6.0, 6.0, 7.0, -1.0, 6.0, 6.0, 6.0]);
-        let mut labels = vec![1.0, 2.0, 3.0].repeat(9);
+        let mut labels = [1.0, 2.0, 3.0].repeat(9);
         // Of the seventh and the eighth sequence; lengths count as the nearest in range.
         let (outside, blank) = if concatenated { (15, 18) } else { (18, 21) };
         labels[outside] = 5.0;

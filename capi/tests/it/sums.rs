@@ -1,5 +1,5 @@
-//! Sums that NVIDIA publishes of what cuDNN's recurrent networks give: the references of cuDNN's RNN
-//! sample (20 steps, 2 layers of 512, 64 sequences, of a Tesla M40), through the old interface.
+//! Sums that NVIDIA publishes of what cuDNN's recurrent networks give: the references of cuDNN's
+//! RNN sample (20 steps, 2 layers of 512, 64 sequences, of a Tesla M40), through the old interface.
 
 use crate::harness::{compile, succeed};
 
