@@ -72,7 +72,7 @@ fn outcome(kernel: &Kernel, checks: Checks, counters: bool) -> Result<Vec<u8>, S
         shared_bytes_max: 64 << 10,
         sm_count: 4,
         workers: 1,
-        seed: 0,
+        ..DeviceConfig::default()
     });
     let buffer = device.alloc(BUFFER_BYTES as u64).expect("the device has room for a buffer");
     let pattern: Vec<u8> = (0..BUFFER_BYTES).map(|at| (at % 251) as u8).collect();
