@@ -78,7 +78,8 @@ impl BlockShadow {
         let committed = self.warps[warp].copies.committed;
         self.finish(warp, |copy| match copy.group {
             Group::Committed(number) => {
-                lanes_where(lanes & copy.lanes.active, |lane| number + left < committed[lane])
+                let completes = |lane: usize| number.saturating_add(left) < committed[lane];
+                lanes_where(lanes & copy.lanes.active, completes)
             }
             Group::Open | Group::Barrier(_) => 0,
         })

@@ -42,10 +42,14 @@ fn mistakes_with_registers_and_warps_are_found() {
 fn more_groups_than_there_are_may_be_left() {
     for left in ["1", "4294967295", "4294967296", "9223372036854775807"] {
         let text = format!(
-            ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{{\n\
+            ".version 8.0\n.target sm_90a\n.address_size 64\n.global .align 4 .b8 from[4];\n\
+             .visible .entry k()\n{{\n.reg .b32 %r0;\n.shared .align 4 .b8 to[512];\n\
+             mov.u32 %r0, %tid.x;\nmad.lo.u32 %r0, %r0, 4, to;\n\
+             cp.async.ca.shared.global [%r0], [from], 4;\n\
              wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned {left};\n\
              cp.async.commit_group;\ncp.async.wait_group {left};\n\
-             cp.async.bulk.commit_group;\ncp.async.bulk.wait_group {left};\nret;\n}}\n"
+             cp.async.bulk.commit_group;\ncp.async.bulk.wait_group {left};\n\
+             cp.async.wait_all;\nret;\n}}\n"
         );
         let kernel = Module::load(&text).unwrap().kernel("k").unwrap();
         for checks in [Checks::NONE, Checks::ALL] {
