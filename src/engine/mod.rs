@@ -24,6 +24,7 @@ mod layout;
 mod notes;
 mod partition;
 mod pointwise;
+mod pointwise_loop;
 mod position;
 mod program;
 mod reduce;
@@ -72,6 +73,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &convolution::DirectEngine,
         &resample::DirectEngine,
         &ctc::CtcEngine,
+        &pointwise_loop::PointwiseLoopEngine,
         &attention::DecodeEngine,
         &attention::WgmmaEngine,
         &attention::MmaEngine,

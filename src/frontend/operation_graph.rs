@@ -67,6 +67,7 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
                     let steps = operands[0].dims[1] / op.batch.max(1);
                     own.iter_mut().for_each(|value| *value = carried(slot, steps, *value));
                 }
+                (Op::PointwiseLoop(_), _) if *slot == "count" => own.fill(trips(&operands)),
                 (Op::CtcLoss(op), _) => classified(slot, op, &operands[0].dims, own),
                 (Op::Matmul(_), _) => {
                     let [a, b] = [0, 1].map(|at| &operands[at].dims);
@@ -84,6 +85,15 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
         tensor.stored(own);
     }
     Ok(values)
+}
+
+/// As many trips as every iterated tensor of a pointwise loop has elements for.
+fn trips(operands: &[&TensorDesc]) -> f64 {
+    /// Trips of a loop that iterates over nothing.
+    const USUAL: i64 = 8;
+    let rank = operands.get(1).map_or(0, |state| state.dims.len());
+    let iterated = operands.iter().skip(1).filter(|tensor| tensor.dims.len() > rank);
+    iterated.map(|tensor| tensor.dims[0]).min().unwrap_or(USUAL) as f64
 }
 
 /// Gives the flags among a graph's inputs the values that it waits for.

@@ -11,6 +11,7 @@ use crate::graph::ctc::CtcLoss;
 use crate::graph::find::find;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
+use crate::graph::pointwise_loop::PointwiseLoop;
 use crate::graph::recurrence::Recurrence;
 use crate::graph::reduction::Reduction;
 use crate::graph::resample::Resample;
@@ -71,6 +72,8 @@ pub enum Op {
     Signal(Signal),
     /// Recurrent layer without its input GEMM (section 6.2.1.36).
     Recurrence(Recurrence),
+    /// Loop whose trips are pointwise.
+    PointwiseLoop(PointwiseLoop),
     /// Some elements along each dimension.
     Slice(Slice),
     /// The dimensions in another order.
@@ -101,6 +104,7 @@ macro_rules! of_kind {
             Op::AttentionBackward(op) => op,
             Op::Signal(op) => op,
             Op::Recurrence(op) => op,
+            Op::PointwiseLoop(op) => op,
             Op::Slice(op) => op,
             Op::Transpose(op) => op,
             Op::Reshape(op) => op,

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::layers::loops_planned::Planned;
 use crate::layers::loops_run::Run;
-use crate::loops::{LoopStep, Network, Step};
+use crate::loops::{LoopStep, Network, Program, Refusals, Step};
 use crate::plan::{ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
@@ -29,12 +29,48 @@ impl Kiln {
     /// # Errors
     /// As [`Kiln::plan`]; `NotSupported` where a graph cannot say what a layer means.
     pub fn build_loops(&self, network: &Network) -> Result<LoopsPlan> {
-        let program = network.hoisted()?.lowered()?;
-        let plans = program.graphs.iter().map(|graph| self.plan(graph)).collect::<Result<_>>()?;
+        self.loops_without(network, Refusals::new())
+    }
+
+    /// As [`Kiln::build_loops`], with every loop launched by the host, trip by trip: what the others
+    /// are compared with.
+    ///
+    /// # Errors
+    /// As [`Kiln::build_loops`].
+    pub fn build_launched_loops(&self, network: &Network) -> Result<LoopsPlan> {
+        self.loops_without(network, network.all_refused("not asked for"))
+    }
+
+    fn loops_without(&self, network: &Network, refused: Refusals) -> Result<LoopsPlan> {
+        let (program, plans) = self.program_of(network, refused)?;
         let zeros = self.device().upload(&vec![0; program.zero_bytes.max(1) as usize])?;
         let (network, owner) = (network.clone(), self.device().owner());
         let inner = Planned { network, program, plans, zeros, owner };
         Ok(LoopsPlan { inner: Arc::new(inner) })
+    }
+
+    /// A network's program and the plans of its graphs: a loop that no engine runs as an operation
+    /// is none.
+    fn program_of(
+        &self,
+        network: &Network,
+        mut refused: Refusals,
+    ) -> Result<(Program, Vec<ExecutionPlan>)> {
+        'lower: loop {
+            let program = network.lowered(&refused)?;
+            let mut plans = Vec::new();
+            for (at, graph) in program.graphs.iter().enumerate() {
+                match (self.plan(graph), program.loop_of(at)) {
+                    (Ok(plan), _) => plans.push(plan),
+                    (Err(error), Some(own)) if error.kind() == ErrorKind::NotSupported => {
+                        refused.insert((own.of, own.step), error.to_string());
+                        continue 'lower;
+                    }
+                    (Err(error), _) => return Err(error),
+                }
+            }
+            return Ok((program, plans));
+        }
     }
 }
 
@@ -156,6 +192,7 @@ impl fmt::Debug for LoopsPlan {
         fn loops(steps: &[Step]) -> usize {
             let own = |step: &Step| match step {
                 Step::Run(_) => 0,
+                Step::Looped(_) => 1,
                 Step::Loop(LoopStep { test, body, .. }) => 1 + loops(test) + loops(body),
                 Step::Conditional(of) => loops(&of.then) + loops(&of.otherwise),
             };

@@ -6,8 +6,8 @@ use crate::device::Stream;
 use crate::error::Result;
 use crate::layers::loops_planned::Planned;
 use crate::loops::{
-    Along, ConditionalStep, Loop, LoopStep, MOVED_FROM, MOVED_TO, Moment, Place, Region, Stacked,
-    Step, Trace, Turned,
+    Along, ConditionalStep, Loop, LoopOperation, LoopStep, MOVED_FROM, MOVED_TO, Moment, Place,
+    Region, Stacked, Step, Trace, Turned,
 };
 use crate::plan::{DeviceMemory, Slot, VariantPack};
 
@@ -67,6 +67,7 @@ impl<'a> Run<'a> {
             Step::Run(graph) => self.graph(*graph),
             Step::Loop(step) => self.trips(step),
             Step::Conditional(step) => self.branch(step),
+            Step::Looped(step) => self.looped(step),
         })
     }
 
@@ -108,6 +109,30 @@ impl<'a> Run<'a> {
         let around = self.around(self.of.network.nest(step.y));
         self.trace.taken.insert((step.y, around), is_true);
         self.steps(if is_true { &step.then } else { &step.otherwise })
+    }
+
+    /// Notes the trips of a loop that a graph made.
+    fn looped(&mut self, step: &LoopOperation) -> Result<()> {
+        let of = step.of;
+        let key = (of, self.around(self.of.network.around(of)));
+        let count = step.count.map(|uid| self.number(uid)).transpose()?.map(|n| n.max(0));
+        let mut n = count.unwrap_or(0);
+        if let Some(trips) = step.trips {
+            // Of another trip around it, the number is another one.
+            n = self.read(trips)?;
+            let most = self.of.network.descriptor(of).trips_max;
+            if n > most {
+                n = most;
+                self.trace.endless.insert(key.clone());
+                self.suspect = true;
+            } else if count == Some(n) {
+                self.trace.counted.insert(key.clone());
+            }
+        }
+        let tested = i64::from(step.trips.is_some());
+        self.suspect |= n.saturating_add(tested) > step.extent || n > step.length;
+        self.trace.trips.insert(key, n);
+        Ok(())
     }
 
     /// Goes through a loop.

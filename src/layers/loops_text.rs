@@ -3,14 +3,16 @@
 use std::fmt::Write;
 
 use crate::layers::loops::LoopsPlan;
-use crate::loops::{ConditionalStep, LoopStep, Step, TripLimit};
+use crate::loops::{ConditionalStep, Loop, LoopStep, Step, TripLimit};
 
 impl LoopsPlan {
     /// What is launched, a line for each graph, loop and branch; graphs are counted from 1 as in
     /// [`LoopsPlan::plans`].
     ///
-    /// A loop says the step that was taken of the ways to run one: GEMMs that do not depend on
-    /// recurrences are hoisted, and what is left is launched by the host, trip by trip.
+    /// A loop says the step that was taken of the ways to run one, and why those before it were
+    /// not: GEMMs that do not depend on recurrences are hoisted in any case; a loop that is a
+    /// recurrent layer or a pointwise loop is an operation of the graph in front of its line; any
+    /// other is launched by the host, trip by trip.
     pub fn steps(&self) -> String {
         let mut text = String::new();
         self.write(&self.inner.program.steps, 0, &mut text);
@@ -38,6 +40,12 @@ impl LoopsPlan {
                 self.write(&step.body, depth + 1, text);
                 self.write(rest, depth, text);
             }
+            Some((Step::Looped(step), rest)) => {
+                let limits = self.limits(step.of);
+                line(format!("{limits}: a {} of the graph above", step.step));
+                self.refused(step.of).into_iter().for_each(&mut line);
+                self.write(rest, depth, text);
+            }
             Some((Step::Conditional(ConditionalStep { condition, then, otherwise, .. }), rest)) => {
                 let name = self.inner.network.reference(*condition);
                 line(format!("if {name}, which the host reads"));
@@ -49,15 +57,28 @@ impl LoopsPlan {
         }
     }
 
-    /// How a loop is run.
-    fn trips(&self, step: &LoopStep) -> Vec<String> {
+    /// A loop's name and limits.
+    fn limits(&self, of: Loop) -> String {
         let network = &self.inner.network;
         let limits = [TripLimit::Count, TripLimit::While].into_iter().filter_map(|kind| {
-            let uid = network.limit(step.of, kind)?;
+            let uid = network.limit(of, kind)?;
             Some(format!(", {} {}", kind.name(), network.reference(uid)))
         });
-        let (name, limits) = (&network.descriptor(step.of).name, limits.collect::<String>());
-        let mut lines = vec![format!("loop {name}{limits}: launched by the host, trip by trip")];
+        let (name, limits) = (&network.descriptor(of).name, limits.collect::<String>());
+        format!("loop {name}{limits}")
+    }
+
+    /// Why steps before the one that was taken were not.
+    fn refused(&self, of: Loop) -> Vec<String> {
+        let reasons = self.inner.program.ladder.refused.get(&of);
+        reasons.into_iter().flatten().map(|reason| format!("  {reason}")).collect()
+    }
+
+    /// How a loop is run.
+    fn trips(&self, step: &LoopStep) -> Vec<String> {
+        let of = self.limits(step.of);
+        let mut lines = vec![format!("{of}: launched by the host, trip by trip")];
+        lines.extend(self.refused(step.of));
         if step.condition.is_some() {
             lines.push(match step.ahead {
                 1 => "  its condition is read in every trip".to_owned(),

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::{Mode, Pointwise};
 use crate::graph::{Op, Operation, OperationGraph};
 use crate::loops::items::{Items, Work, is_contiguous};
+use crate::loops::ladder::{Ladder, Refusals};
 use crate::loops::layer::{Layer, Loop, TripLimit};
 use crate::loops::network::Network;
 use crate::loops::place::Place;
@@ -18,26 +20,38 @@ use crate::loops::sequence;
 use crate::tensor::{TensorDesc, packed_strides};
 
 impl Network {
-    /// Lowers the network.
+    /// Lowers the network: hoists what does not depend on recurrences, lets loops be recurrent
+    /// layers or pointwise loops, and finds the steps of what is left. `refused` has steps of the
+    /// ladder that are not taken.
     ///
     /// # Errors
     /// `NotSupported` where a graph cannot say what a layer means.
-    pub(crate) fn lowered(&self) -> Result<Program> {
+    pub(crate) fn lowered(&self, refused: &Refusals) -> Result<Program> {
+        let (network, ladder) = self.hoisted()?.with_operations(refused)?;
+        network.steps(ladder)
+    }
+
+    fn steps(&self, ladder: Ladder) -> Result<Program> {
         let items = Items::of(self)?;
         let mut readers: HashMap<i64, Vec<usize>> = HashMap::new();
         for (at, item) in items.items.iter().enumerate() {
             item.reads.iter().for_each(|uid| readers.entry(*uid).or_default().push(at));
         }
         let (needs, graphs) = (Vec::new(), Vec::new());
-        let mut lowering = Lowering { items, readers, needs, graphs, zero_bytes: 0 };
+        let mut lowering = Lowering { items, readers, needs, graphs, ladder, zero_bytes: 0 };
+        for uid in lowering.ladder.operations.clone().iter().filter_map(|of| of.count) {
+            lowering.items.own(uid)?;
+        }
         lowering.needs = lowering.needs_of_all();
         let steps = lowering.region(&Path::new())?;
-        let Lowering { items, graphs, mut zero_bytes, .. } = lowering;
-        let (elements, numbers) = (items.elements()?, items.numbers()?);
+        let Lowering { items, graphs, ladder, mut zero_bytes, .. } = lowering;
+        let (elements, mut numbers) = (items.elements()?, items.numbers()?);
+        let read = ladder.operations.iter().flat_map(|of| of.count.into_iter().chain(of.trips));
+        numbers.extend(read.map(|uid| (uid, DType::I32)));
         for Along { bytes, .. } in elements.values().filter(|of| of.extent == 0) {
             zero_bytes = zero_bytes.max(*bytes);
         }
-        Ok(Program { graphs, steps, places: items.places, elements, zero_bytes, numbers })
+        Ok(Program { graphs, steps, places: items.places, elements, zero_bytes, numbers, ladder })
     }
 }
 
@@ -48,6 +62,7 @@ struct Lowering<'a> {
     /// For each item, those of the same body or branch that come before it.
     needs: Vec<BTreeSet<usize>>,
     graphs: Vec<OperationGraph>,
+    ladder: Ladder,
     zero_bytes: u64,
 }
 
@@ -139,6 +154,10 @@ impl Lowering<'_> {
             waiting.retain(|at| !group.contains(at));
             for part in self.connected(&group) {
                 steps.push(self.graph(&part)?);
+                let written: Vec<i64> =
+                    part.iter().flat_map(|at| &self.items.items[*at].writes).copied().collect();
+                let own = self.ladder.operations.iter().filter(|of| written.contains(&of.y));
+                steps.extend(own.map(|of| Step::Looped(*of)));
             }
             let is_ready = |at: &usize| self.needs[*at].iter().all(|need| !waiting.contains(need));
             let ready: Vec<usize> = waiting.iter().copied().filter(is_ready).collect();

@@ -39,10 +39,14 @@
 
 mod assemble;
 mod builder;
+mod cell;
+mod cell_known;
+mod cell_stages;
 mod demand;
 mod hoist;
 mod items;
 mod json;
+mod ladder;
 mod layer;
 mod lower;
 mod nest;
@@ -50,8 +54,11 @@ mod nesting;
 mod network;
 mod order;
 mod place;
+mod pointwise;
 mod program;
 mod random;
+mod recurrent;
+mod rewrite;
 mod scope;
 mod sequence;
 mod text;
@@ -60,6 +67,7 @@ mod validate;
 
 pub use builder::NetworkBuilder;
 pub(crate) use demand::Trace;
+pub(crate) use ladder::{LoopOperation, Refusals};
 pub use layer::{BranchResult, Layer, Loop, LoopOutput, TripLimit};
 pub use network::{LoopDescriptor, Network, TRIPS_MAX};
 pub(crate) use place::{Moment, Place, Region};

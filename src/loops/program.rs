@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::dtype::DType;
 use crate::graph::OperationGraph;
+use crate::loops::ladder::{Ladder, LoopOperation};
 use crate::loops::layer::Loop;
 use crate::loops::place::Places;
 
@@ -22,6 +23,19 @@ pub(crate) struct Program {
     pub(crate) zero_bytes: u64,
     /// Types of the tensors that the host reads.
     pub(crate) numbers: HashMap<i64, DType>,
+    /// How loops are run.
+    pub(crate) ladder: Ladder,
+}
+
+impl Program {
+    /// A loop that is an operation of a graph, given by its position.
+    pub(crate) fn loop_of(&self, graph: usize) -> Option<&LoopOperation> {
+        let written = |uid: i64| {
+            let mut outputs = self.graphs[graph].operations().iter().flat_map(|of| &of.outputs);
+            outputs.any(|other| *other == uid)
+        };
+        self.ladder.operations.iter().find(|of| written(of.y))
+    }
 }
 
 /// Elements of a tensor along an axis.
@@ -44,6 +58,8 @@ pub(crate) enum Step {
     Loop(LoopStep),
     /// One of two branches.
     Conditional(ConditionalStep),
+    /// A loop that the graph before did.
+    Looped(LoopOperation),
 }
 
 /// A loop.

@@ -18,6 +18,7 @@ mod loops;
 mod matmul;
 mod norm;
 mod pointwise;
+mod pointwise_loop;
 mod recurrence;
 mod reduction;
 mod resample;
@@ -103,6 +104,7 @@ fn results(op: &Op, operands: &[Operand<'_>], outputs: &[&TensorDesc]) -> Result
         Op::Attention(op) => attention::evaluate(op, operands, outputs),
         Op::AttentionBackward(op) => attention_backward::evaluate(op, operands, outputs),
         Op::Recurrence(op) => recurrence::evaluate(op, operands, outputs),
+        Op::PointwiseLoop(op) => pointwise_loop::evaluate(op, operands, outputs),
         Op::Signal(op) => signal::evaluate(op, operands, outputs)?,
         Op::Slice(op) => vec![views::slice(op, &operands[0], outputs[0])],
         Op::Transpose(op) => vec![views::transpose(op, &operands[0], outputs[0])],

@@ -32,7 +32,7 @@ fn a_network_is_run_and_checked() {
 fn how_a_network_is_run_is_printed() {
     let (code, text, errors) = kiln(&["engines", COUNTING, "--device", "sim"]);
     assert_eq!(code, Some(0), "{errors}");
-    let lines = ["loop counting, count n", "loop counting, count n: launched by the host, trip by"];
+    let lines = ["loop counting, count n", "loop counting, count n: a pointwise loop of the graph"];
     assert!(lines.iter().all(|line| text.contains(line)), "{text}");
     let (code, text, errors) = kiln(&["engines", COUNTING, "--json", "--device", "sim"]);
     assert_eq!(code, Some(0), "{errors}");

@@ -23,6 +23,7 @@ use crate::columns::{batch_norm, statistics};
 use crate::convolution;
 use crate::ctc;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
+use crate::pointwise_loop;
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
@@ -245,6 +246,17 @@ fn golden_random_numbers() {
     assert_golden("sm75_reduction_f32_noise.cu", &noise[0]);
     let convolution = kernels("gemm_mma", &rng::convolution(true, true), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window_dropout.cu", &convolution[0]);
+}
+
+#[test]
+fn golden_pointwise_loops() {
+    for (name, case, ahead) in [
+        ("sm75_pointwise_loop_f32_scan.cu", pointwise_loop::scan(), 4),
+        ("sm75_pointwise_loop_i32_while.cu", pointwise_loop::doubled(), 1),
+    ] {
+        let knobs = [("ahead", ahead), ("threads", 64)];
+        assert_golden(name, &kernels("pointwise_loop", &case.graph(), &knobs)[0]);
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden;
 use crate::harness;
 use crate::norm::rms_gradients;
+use crate::pointwise_loop;
 use crate::recurrence::graph as recurrent;
 use crate::reduction::{residual_rms, softmax};
 use crate::resample;
@@ -301,6 +302,8 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (ctc::concatenated().graph(), vec![("lattice", 1), ("threads", 128)]),
         (ctc::kept().graph(), vec![("lattice", 0), ("threads", 128)]),
         (ctc::alone().graph(), vec![("lattice", 0), ("threads", 128)]),
+        (pointwise_loop::scan().graph(), vec![("ahead", 4), ("threads", 64)]),
+        (pointwise_loop::doubled().graph(), vec![("ahead", 1), ("threads", 64)]),
         (signal::passed(Signal::set(1), DType::F16), vec![]),
         (signal::passed(Signal::wait(1), DType::F16), vec![]),
     ]

@@ -151,9 +151,14 @@ pub fn check(network: &Network, named: Named, output: &str) -> Vec<f64> {
     let inputs = by_uid(network, named);
     let expected = reference::evaluate_network(network, &inputs).unwrap();
     let kiln = harness::kiln();
-    let plan = kiln.build_loops(network).unwrap_or_else(|error| panic!("{error}"));
-    let actual = run_plan(kiln, &plan, &inputs).unwrap_or_else(|error| panic!("{error}"));
-    compare(network, &expected, &actual, output);
+    let run = |plan: Result<LoopsPlan>| {
+        let actual = plan.and_then(|plan| run_plan(kiln, &plan, &inputs));
+        let actual = actual.unwrap_or_else(|error| panic!("{error}"));
+        compare(network, &expected, &actual, output);
+        actual
+    };
+    run(kiln.build_launched_loops(network));
+    let actual = run(kiln.build_loops(network));
     let uid = network.outputs().find(|of| of.name == output).unwrap().uid;
     actual[&uid].clone()
 }
@@ -165,8 +170,10 @@ pub fn fails(network: &Network, named: Named, text: &str) {
     let error = reference::evaluate_network(network, &inputs).expect_err("the interpreter refuses");
     assert_eq!(error.to_string(), text);
     let kiln = harness::kiln();
-    let plan = kiln.build_loops(network).unwrap_or_else(|error| panic!("{error}"));
-    let error = run_plan(kiln, &plan, &inputs).expect_err("the run refuses");
-    assert_eq!(error.to_string(), text);
-    assert_eq!(error.kind(), kiln::ErrorKind::BadParam);
+    for plan in [kiln.build_launched_loops(network), kiln.build_loops(network)] {
+        let plan = plan.unwrap_or_else(|error| panic!("{error}"));
+        let error = run_plan(kiln, &plan, &inputs).expect_err("the run refuses");
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.kind(), kiln::ErrorKind::BadParam);
+    }
 }

@@ -346,7 +346,7 @@ fn packs_that_do_not_fit() {
     net.output(last, "last", DType::F32);
     let network = net.build();
     let kiln = harness::kiln();
-    let plan = kiln.build_loops(&network).unwrap();
+    let plan = kiln.build_launched_loops(&network).unwrap();
     let buffer = |bytes: u64| kiln.device().alloc(bytes).unwrap();
     let upload = |bytes: &[u8]| kiln.device().upload(bytes).unwrap();
     let (x, n, last) = (upload(&[0; 12]), upload(&1i32.to_le_bytes()), buffer(12));

@@ -229,7 +229,7 @@ fn invariants_are_computed_once() {
     let network = net.build();
     let exp = network.writer(scale).unwrap();
     assert_eq!(network.nest(exp.outputs()[0]), []);
-    let plan = harness::kiln().build_loops(&network).unwrap();
+    let plan = harness::kiln().build_launched_loops(&network).unwrap();
     // The exponential and the copy of the initial value, a trip, the copy to the output.
     let text: Vec<String> = plan.plans().iter().map(|of| of.graph().to_string()).collect();
     let with = |what: &str| text.iter().filter(|text| text.contains(what)).count();

@@ -10,6 +10,7 @@ mod fields;
 mod keys;
 mod operation;
 mod pointwise;
+mod pointwise_loop;
 mod recurrence;
 mod resample;
 mod rng;

@@ -19,6 +19,7 @@ use crate::gemm::cases::{self as gemm, Case, Lay};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden::{centred, chain};
 use crate::harness::Values;
+use crate::pointwise_loop;
 use crate::recurrence;
 use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
@@ -525,6 +526,19 @@ fn losses() -> Vec<Form> {
     ]
 }
 
+/// Pointwise loops that end within an unrolled part, and at a condition.
+fn loops() -> Vec<Form> {
+    let scan = pointwise_loop::scan();
+    let scan = (scan.graph(), scan.values(&[("n", 6.0)]));
+    let doubled = pointwise_loop::doubled();
+    let numbers = [("start", 0.0), ("n", 4.0), ("one", 1.0)];
+    let doubled = (doubled.graph(), doubled.values(&numbers));
+    vec![
+        form("loop_scan", "pointwise_loop", scan, &[("ahead", 4), ("threads", 64)]),
+        form("loop_while", "pointwise_loop", doubled, &[("ahead", 1), ("threads", 64)]),
+    ]
+}
+
 /// Signals that pass on what they copy; the flag of a wait has its value.
 fn signals() -> Vec<Form> {
     let of = |op: Signal| {
@@ -539,6 +553,6 @@ fn signals() -> Vec<Form> {
 }
 
 pub fn forms() -> Vec<Form> {
-    let rows = rows().into_iter().chain(random()).chain(losses()).chain(signals());
+    let rows = rows().into_iter().chain(random()).chain(losses()).chain(loops()).chain(signals());
     rows.chain(products()).chain(attentions()).chain(recurrences()).collect()
 }

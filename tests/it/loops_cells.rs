@@ -1,0 +1,624 @@
+//! Loops that are recurrent layers: an LSTM written layer by layer is the kernel of `Rnn::lstm`,
+//! cells that no library has and scans are one kernel too, and what is none says why.
+
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{Concatenate, Matmul, MatmulMath, Op, Slice, Transpose};
+use kiln::loops::{LoopOutput, Network, TripLimit};
+use kiln::rnn::{BiasMode, CellKind, Extent, Optional, Rnn};
+use kiln::{DType, Kiln, TensorDesc};
+
+use crate::harness::{self, Values};
+use crate::looped::{self, Net};
+
+/// Where the biases of a written layer are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bias {
+    None,
+    /// Added to the sum of both products.
+    Behind,
+    /// Added to each product.
+    Each,
+}
+
+/// Sizes of a written layer.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    steps: i64,
+    batch: i64,
+    input: i64,
+    hidden: i64,
+    dtype: DType,
+}
+
+impl Net {
+    fn product(&mut self, a: i64, b: i64, dtype: DType) -> i64 {
+        let math = if dtype == DType::F64 { MatmulMath::F64 } else { MatmulMath::F32 };
+        self.builder.graph().matmul(Matmul::new(math), a, b).unwrap()
+    }
+
+    /// A block of columns.
+    fn block(&mut self, uid: i64, at: i64, width: i64) -> i64 {
+        let dims = self.builder.graph().descriptor(uid).unwrap().dims.clone();
+        let slice = Slice::along(&dims, dims.len() - 1, at * width, (at + 1) * width);
+        self.builder.graph().operation(Op::Slice(slice), &[uid]).unwrap()[0]
+    }
+
+    /// The transpose of a matrix, as libraries store weights.
+    fn turned_matrix(&mut self, uid: i64) -> i64 {
+        let turned = Op::Transpose(Transpose { permutation: vec![1, 0] });
+        self.builder.graph().operation(turned, &[uid]).unwrap()[0]
+    }
+}
+
+/// The gates of a written layer, `x W' + h R'` with biases, as one tensor.
+fn gates(net: &mut Net, sizes: Sizes, count: i64, bias: Bias, x: i64, h: i64) -> i64 {
+    let Sizes { input, hidden, dtype, .. } = sizes;
+    let w = net.input("w", &[count * hidden, input], dtype);
+    let r = net.input("r", &[count * hidden, hidden], dtype);
+    let [w, r] = [w, r].map(|uid| net.turned_matrix(uid));
+    let [mut of_x, mut of_h] = [(x, w), (h, r)].map(|(a, b)| net.product(a, b, dtype));
+    let biased = |net: &mut Net, name: &str, uid: i64| {
+        let bias = net.input(name, &[1, count * hidden], dtype);
+        net.op(Mode::Add, &[uid, bias])
+    };
+    if bias == Bias::Each {
+        // Behind the hoisted product, and behind the recurrent one.
+        of_h = biased(net, "r_bias", of_h);
+        of_x = biased(net, "w_bias", of_x);
+    }
+    let sum = net.op(Mode::Add, &[of_x, of_h]);
+    if bias == Bias::Behind { biased(net, "w_bias", sum) } else { sum }
+}
+
+/// An LSTM, layer by layer; in 16 bits its second state has 32.
+fn lstm(sizes: Sizes, bias: Bias) -> Network {
+    let Sizes { steps, batch, input, hidden, dtype } = sizes;
+    let mut net = Net::default();
+    let x = net.input("x", &[steps, batch, input], dtype);
+    let n = net.count("n");
+    let [h0, c0] = ["h0", "c0"].map(|name| net.input(name, &[batch, hidden], dtype));
+    let of = net.counted("time", n);
+    let row = net.iterator(of, x, 0, false);
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let c0 = if dtype == wide { c0 } else { net.op(Mode::Identity, &[c0]) };
+    let [h, c] = [h0, c0].map(|initial| net.recurrence(of, initial));
+    let gates = gates(&mut net, sizes, 4, bias, row, h);
+    let [i, f, g, o] = [0, 1, 2, 3].map(|at| net.block(gates, at, hidden));
+    let [i, f, o] = [i, f, o].map(|gate| net.op(Mode::SigmoidFwd, &[gate]));
+    let g = net.op(Mode::TanhFwd, &[g]);
+    let kept = net.op(Mode::Mul, &[f, c]);
+    // The other order of operands than in the library's cell.
+    let added = net.op(Mode::Mul, &[g, i]);
+    let next_c = net.op(Mode::Add, &[added, kept]);
+    let shown = net.op(Mode::TanhFwd, &[next_c]);
+    let next_h = net.op(Mode::Mul, &[o, shown]);
+    for (uid, dtype) in [(next_c, wide), (next_h, dtype)] {
+        net.builder.graph().name(uid, "", dtype);
+    }
+    net.next(h, next_h);
+    net.next(c, next_c);
+    let (all, last_h, last_c) = (net.stack(of, next_h, 0, steps), net.last(of, h), net.last(of, c));
+    for (uid, name) in [(all, "all"), (last_h, "last_h")] {
+        net.output(uid, name, dtype);
+    }
+    // The library would round it to 16 bits.
+    if dtype == wide {
+        net.output(last_c, "last_c", dtype);
+    }
+    net.build()
+}
+
+fn values(network: &Network, n: f64) -> Values {
+    let spread = |(at, tensor): (usize, &kiln::TensorDesc)| {
+        let values = match tensor.name.as_str() {
+            "n" => vec![n],
+            _ => harness::fill(tensor, at as u64 + 1, 0.5),
+        };
+        (tensor.uid, values)
+    };
+    network.inputs().enumerate().map(spread).collect()
+}
+
+/// Runs a network for several counts on both dialects; returns how its loops are run.
+#[track_caller]
+fn check(network: &Network, counts: &[f64]) -> String {
+    let mut steps = String::new();
+    for kiln in harness::dialects() {
+        let plan = kiln.build_loops(network).unwrap_or_else(|error| panic!("{error}"));
+        for n in counts {
+            let inputs = values(network, *n);
+            let expected = kiln::reference::evaluate_network(network, &inputs).unwrap();
+            let actual = looped::run_plan(kiln, &plan, &inputs).unwrap();
+            looped::compare(network, &expected, &actual, &format!("{n} trips"));
+        }
+        steps = plan.steps();
+    }
+    steps
+}
+
+/// Sources of the kernels that go through the steps.
+fn recurrent(plans: &[kiln::ExecutionPlan]) -> Vec<String> {
+    let kernels = plans.iter().flat_map(|plan| plan.kernels());
+    let own = kernels.filter(|kernel| kernel.config().to_string().contains("rnn"));
+    own.map(|kernel| kernel.source().text.clone()).collect()
+}
+
+/// The sources of an [`Rnn`] with the same operands.
+fn library(kiln: &Kiln, rnn: &Rnn, sizes: Sizes) -> Vec<String> {
+    let extent = Extent { batch: sizes.batch, rows: sizes.steps * sizes.batch };
+    let with = Optional {
+        h_initial: true,
+        states_initial: true,
+        lengths: true,
+        h_final: true,
+        states_final: sizes.dtype != DType::F16,
+        ..Optional::default()
+    };
+    let network = rnn.network(extent, with).unwrap();
+    recurrent(&[kiln.plan(&network.graph).unwrap()])
+}
+
+#[test]
+fn a_written_lstm_is_the_kernel_of_the_library() {
+    let sizes = Sizes { steps: 6, batch: 3, input: 24, hidden: 40, dtype: DType::F32 };
+    let kinds = [
+        (sizes, Bias::None, BiasMode::None),
+        (sizes, Bias::Behind, BiasMode::SingleInput),
+        (sizes, Bias::Each, BiasMode::SingleRecurrent),
+        (Sizes { dtype: DType::F16, ..sizes }, Bias::None, BiasMode::None),
+        (Sizes { dtype: DType::F64, ..sizes }, Bias::Behind, BiasMode::SingleInput),
+    ];
+    for (sizes, bias, mode) in kinds {
+        let network = lstm(sizes, bias);
+        let rnn = Rnn::lstm(sizes.input, sizes.hidden).bias(mode).dtype(sizes.dtype);
+        for kiln in harness::dialects() {
+            let plan = kiln.build_loops(&network).unwrap();
+            let own = recurrent(plan.plans());
+            assert!(!own.is_empty(), "{}", plan.steps());
+            let theirs = library(kiln, &rnn, sizes);
+            assert_eq!(own, theirs, "{bias:?} {}", sizes.dtype);
+        }
+        let steps = check(&network, &[0.0, 1.0, 5.0, 6.0]);
+        assert!(steps.contains("loop time, count n: a recurrent layer"), "{steps}");
+    }
+}
+
+#[test]
+fn layers_of_one_state_are_the_library_s() {
+    let sizes = Sizes { steps: 5, batch: 2, input: 16, hidden: 24, dtype: DType::F32 };
+    for (mode, kind) in [(Mode::TanhFwd, CellKind::Tanh), (Mode::SigmoidFwd, CellKind::Sigmoid)] {
+        let mut net = Net::default();
+        let x = net.f32("x", &[sizes.steps, sizes.batch, sizes.input]);
+        let (n, h0) = (net.count("n"), net.f32("h0", &[sizes.batch, sizes.hidden]));
+        let of = net.counted("time", n);
+        let (row, h) = (net.iterator(of, x, 0, false), net.recurrence(of, h0));
+        let sum = gates(&mut net, sizes, 1, Bias::None, row, h);
+        let next = net.op(mode, &[sum]);
+        net.next(h, next);
+        let (all, last) = (net.stack(of, next, 0, sizes.steps), net.last(of, h));
+        net.output(all, "all", DType::F32);
+        net.output(last, "last", DType::F32);
+        let network = net.build();
+        let plan = harness::kiln().build_loops(&network).unwrap();
+        let rnn = Rnn::new(kind, sizes.input, sizes.hidden).bias(BiasMode::None);
+        let extent = Extent { batch: sizes.batch, rows: sizes.steps * sizes.batch };
+        let with =
+            Optional { h_initial: true, lengths: true, h_final: true, ..Optional::default() };
+        let graph = rnn.network(extent, with).unwrap().graph;
+        let own = harness::kiln().plan(&graph).unwrap();
+        assert_eq!(recurrent(plan.plans()), recurrent(&[own]));
+        check(&network, &[0.0, 1.0, 5.0]);
+    }
+}
+
+/// Further values that are handed out, along other axes, of iterators along other axes.
+#[test]
+fn a_cell_that_no_library_has_is_one_kernel() {
+    // A minimal gated unit with a bias for each unit, peeping at a second state: two stages.
+    let (steps, batch, hidden) = (7, 3, 24);
+    for (axis, out) in [(0, 0), (1, 1), (1, 2)] {
+        let mut net = Net::default();
+        let dims = if axis == 0 { [steps, batch, hidden] } else { [batch, steps, hidden] };
+        let (x, n) = (net.f32("x", &dims), net.count("n"));
+        let gain = net.f32("gain", &[steps, batch, 1]);
+        let [r, u] = ["r", "u"].map(|name| net.f32(name, &[hidden, hidden]));
+        let [bias, peep] = ["bias", "peep"].map(|name| net.f32(name, &[1, hidden]));
+        let slope = net.f32("slope", &[1, 1]);
+        let [h0, m0] = ["h0", "m0"].map(|name| net.f32(name, &[batch, hidden]));
+        let of = net.counted("unit", n);
+        let (row, scale) = (net.iterator(of, x, axis, false), net.iterator(of, gain, 0, false));
+        let [m, h] = [m0, h0].map(|initial| net.recurrence(of, initial));
+        let product = net.product(h, r, DType::F32);
+        let sum = net.op(Mode::Add, &[row, product]);
+        let biased = net.op(Mode::Add, &[bias, sum]);
+        let seen = net.op(Mode::Mul, &[m, peep]);
+        let all = net.op(Mode::Sub, &[biased, seen]);
+        let forget = net.op(Mode::SigmoidFwd, &[all]);
+        let reset = net.op(Mode::Mul, &[forget, h]);
+        let second = net.product(reset, u, DType::F32);
+        let own = net.op(Mode::Mul, &[second, scale]);
+        let sloped = net.op(Mode::Mul, &[row, slope]);
+        let both = net.op(Mode::Add, &[own, sloped]);
+        let candidate = net.op(Mode::TanhFwd, &[both]);
+        let positive = net.compare(Mode::CmpGt, &[candidate, slope], "");
+        let chosen = net.op(Mode::BinarySelect, &[candidate, forget, positive]);
+        let next_m = net.op(Mode::Max, &[m, chosen]);
+        net.next(h, chosen);
+        net.next(m, next_m);
+        let graph = net.builder.graph();
+        let joined = Op::Concatenate(Concatenate::new(1, 2));
+        let pair = graph.operation(joined, &[forget, m]).unwrap()[0];
+        let outputs = [
+            (net.stack(of, chosen, out, steps), "h"),
+            (net.stack(of, pair, out, steps), "pair"),
+            (net.last(of, m), "last_m"),
+        ];
+        for (uid, name) in outputs {
+            net.output(uid, name, DType::F32);
+        }
+        let network = net.build();
+        let steps = check(&network, &[0.0, 1.0, 6.0, 7.0]);
+        assert!(steps.contains("loop unit, count n: a recurrent layer"), "{steps}");
+    }
+}
+
+/// What is summed along an axis: without a GEMM, in any shape.
+#[test]
+fn scans_are_one_kernel() {
+    for dims in [vec![1], vec![5], vec![70], vec![3, 8], vec![2, 3, 33]] {
+        let mut net = Net::default();
+        let all: Vec<i64> = [9].into_iter().chain(dims.iter().copied()).collect();
+        // A tensor of one dimension has elements of one.
+        let all = if dims == [1] { vec![9] } else { all };
+        let (x, n) = (net.f32("x", &all), net.count("n"));
+        let [zero, least] = ["zero", "least"].map(|name| net.f32(name, &dims));
+        let of = net.counted("rows", n);
+        let row = net.iterator(of, x, 0, false);
+        // Sums, and the logarithm of sums of exponentials by the larger of two.
+        let [sum, log] = [zero, least].map(|initial| net.recurrence(of, initial));
+        let next = net.op(Mode::Add, &[sum, row]);
+        let (most, fewest) = (net.op(Mode::Max, &[log, row]), net.op(Mode::Min, &[log, row]));
+        let apart = net.op(Mode::Sub, &[fewest, most]);
+        let small = net.op(Mode::Exp, &[apart]);
+        let softplus = net.builder.graph().pointwise(Pointwise::new(Mode::SoftplusFwd), &[apart]);
+        let logs = net.op(Mode::Add, &[most, softplus.unwrap()]);
+        net.next(sum, next);
+        net.next(log, logs);
+        let outputs = [
+            (net.stack(of, next, 0, 9), "sums"),
+            (net.stack(of, logs, dims.len(), 9), "logs"),
+            (net.stack(of, small, 0, 9), "small"),
+            (net.last(of, sum), "sum"),
+        ];
+        for (uid, name) in outputs {
+            net.output(uid, name, DType::F32);
+        }
+        let network = net.build();
+        let steps = check(&network, &[0.0, 1.0, 8.0, 9.0]);
+        assert!(steps.contains("loop rows, count n: a pointwise loop"), "{dims:?}: {steps}");
+    }
+}
+
+/// Tensors with gaps and values of the call are copied to where the layer reads them.
+#[test]
+fn operands_of_any_kind() {
+    let (steps, batch, hidden) = (5, 3, 16);
+    let mut net = Net::default();
+    let spaced = |uid: i64, name: &str, dims: &[i64], gap: i64| {
+        let mut tensor = TensorDesc::packed(uid, name, dims, DType::F32);
+        tensor.strides.iter_mut().for_each(|stride| *stride *= gap);
+        // Rows of a matrix are packed.
+        tensor.strides[dims.len() - 1] = if name == "r" { 1 } else { gap };
+        tensor
+    };
+    let graph = net.builder.graph();
+    let [x, r, h0] = [
+        ("x", 1, vec![steps, batch, hidden]),
+        ("r", 2, vec![hidden, hidden]),
+        ("h0", 3, vec![batch, hidden]),
+    ]
+    .map(|(name, uid, dims)| graph.tensor(spaced(uid, name, &dims, uid + 1)));
+    let number = |uid: i64, name: &str, dtype: DType| TensorDesc {
+        by_value: true,
+        ..TensorDesc::packed(uid, name, &[1], dtype)
+    };
+    let n = graph.tensor(number(4, "n", DType::I32));
+    let slope = graph.tensor(TensorDesc {
+        dims: vec![1, 1],
+        strides: vec![1, 1],
+        ..number(5, "slope", DType::F32)
+    });
+    let of = net.counted("time", n);
+    let (row, h) = (net.iterator(of, x, 0, false), net.recurrence(of, h0));
+    let product = net.product(h, r, DType::F32);
+    let sum = net.op(Mode::Add, &[row, product]);
+    let sloped = net.op(Mode::Mul, &[sum, slope]);
+    let next = net.op(Mode::TanhFwd, &[sloped]);
+    net.next(h, next);
+    let (all, last) = (net.stack(of, next, 0, steps), net.last(of, h));
+    for (uid, name) in [(all, "all"), (last, "last")] {
+        net.output(uid, name, DType::F32);
+    }
+    let network = net.build();
+    let text = check(&network, &[0.0, 1.0, 4.0, 5.0]);
+    assert!(text.contains("loop time, count n: a recurrent layer"), "{text}");
+}
+
+/// Iterations to convergence: their condition is computed where the states are.
+#[test]
+fn whiles_are_one_kernel() {
+    // Newton's square root, with a count that may end it before.
+    for (limited, most, tolerance) in [(false, 0.0, 1e-4), (true, 3.0, 1e-4), (true, 50.0, 1e-4)] {
+        let mut net = Net::default();
+        let [x, start, small, half] =
+            ["x", "start", "small", "half"].map(|name| net.f32(name, &[1]));
+        let of = net.builder.add_loop("newton");
+        if limited {
+            let n = net.count("n");
+            net.builder.trip_limit(of, TripLimit::Count, n);
+        }
+        let root = net.recurrence(of, start);
+        let quotient = net.op(Mode::Div, &[x, root]);
+        let apart = net.op(Mode::Sub, &[root, quotient]);
+        let size = net.op(Mode::Abs, &[apart]);
+        let more = net.compare(Mode::CmpGt, &[size, small], "more");
+        net.builder.trip_limit(of, TripLimit::While, more);
+        let sum = net.op(Mode::Add, &[root, quotient]);
+        let next = net.op(Mode::Mul, &[half, sum]);
+        net.next(root, next);
+        let (last, all) = (net.last(of, root), net.stack(of, root, 0, 12));
+        net.output(last, "root", DType::F32);
+        net.output(all, "all", DType::F32);
+        let network = net.build();
+        for value in [2.0, 2.0e4, 1.0] {
+            let inputs: looped::Named = &[
+                ("x", &[value]),
+                ("start", &[1.0]),
+                ("small", &[tolerance * f64::sqrt(value)]),
+                ("half", &[0.5]),
+                ("n", &[most]),
+            ];
+            let root = looped::check(&network, inputs, "root");
+            if most != 3.0 {
+                assert!((root[0] * root[0] / value - 1.0).abs() < 1e-3, "{root:?}");
+            }
+        }
+        let steps = harness::kiln().build_loops(&network).unwrap().steps();
+        assert!(steps.contains("a pointwise loop of the graph above"), "{steps}");
+        assert!(!steps.contains("launched by the host"), "{steps}");
+    }
+}
+
+/// The Mandelbrot set: escapes are counted for every point, from both ends of a counter.
+#[test]
+fn states_of_several_types_and_shapes() {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+        let mut net = Net::default();
+        let (rows, columns, length) = (5, 7, 9);
+        let re = net.input("re", &[1, columns], dtype);
+        let im = net.input("im", &[rows, 1], dtype);
+        let zero = net.input("zero", &[rows, columns], dtype);
+        let (none, one) = (net.input("none", &[rows, columns], DType::I32), net.count("one"));
+        let (i0, n) = (net.input("i0", &[1, 1], DType::I32), net.input("n", &[1, 1], DType::I32));
+        let four = net.input("four", &[1, 1], dtype);
+        let count = net.count("count");
+        let of = net.counted("escape", count);
+        let [a, b] = [zero, zero].map(|initial| net.recurrence(of, initial));
+        let (k, i) = (net.recurrence(of, none), net.recurrence(of, i0));
+        let more = net.compare(Mode::CmpLt, &[i, n], "more");
+        net.builder.trip_limit(of, TripLimit::While, more);
+        let [aa, bb, ab] = [(a, a), (b, b), (a, b)].map(|(x, y)| net.op(Mode::Mul, &[x, y]));
+        let square = net.op(Mode::Add, &[aa, bb]);
+        let inside = net.compare(Mode::CmpLe, &[square, four], "inside");
+        let difference = net.op(Mode::Sub, &[aa, bb]);
+        let next_a = net.op(Mode::Add, &[difference, re]);
+        let twice = net.op(Mode::Add, &[ab, ab]);
+        let next_b = net.op(Mode::Add, &[twice, im]);
+        let graph = net.builder.graph();
+        let unit = graph.reshape(one, &[1, 1]).unwrap();
+        let more_k = net.op(Mode::Add, &[k, unit]);
+        let select = |net: &mut Net, new, old| net.op(Mode::BinarySelect, &[new, old, inside]);
+        let [next_a, next_b] = [(next_a, a), (next_b, b)].map(|(new, old)| {
+            let next = select(&mut net, new, old);
+            net.named(next, "", dtype)
+        });
+        let next_k = select(&mut net, more_k, k);
+        let next_i = net.op(Mode::Add, &[i, unit]);
+        for uid in [next_k, next_i] {
+            net.named(uid, "", DType::I32);
+        }
+        for (state, next) in [(a, next_a), (b, next_b), (k, next_k), (i, next_i)] {
+            net.next(state, next);
+        }
+        let outputs = [
+            (net.last(of, k), "k", DType::I32),
+            (net.last(of, i), "i", DType::I32),
+            (net.stack(of, k, 2, length), "history", DType::I32),
+            (net.stack(of, i, 0, length), "counted", DType::I32),
+        ];
+        for (uid, name, dtype) in outputs {
+            net.output(uid, name, dtype);
+        }
+        let network = net.build();
+        let axis = |count: i64| -> Vec<f64> {
+            (0..count).map(|at| -1.5 + 2.0 * at as f64 / count as f64).collect()
+        };
+        let (re, im) = (axis(columns), axis(rows));
+        let none = vec![0.0; (rows * columns) as usize];
+        for (n, count) in [(0.0, 9.0), (4.0, 9.0), (9.0, 4.0), (9.0, 9.0), (3.0, 0.0)] {
+            let inputs: looped::Named = &[
+                ("re", &re),
+                ("im", &im),
+                ("zero", &none),
+                ("none", &none),
+                ("one", &[1.0]),
+                ("i0", &[0.0]),
+                ("n", &[n]),
+                ("four", &[4.0]),
+                ("count", &[count]),
+            ];
+            // Of points at the edge the types decide, which the interpreter rounds alike.
+            let counted = looped::check(&network, inputs, "i");
+            assert_eq!(counted, [n.min(count)]);
+        }
+        let steps = harness::kiln().build_loops(&network).unwrap().steps();
+        assert!(steps.contains("a pointwise loop of the graph above"), "{steps}");
+    }
+}
+
+/// Iterators and outputs from the end, of any axis, with gaps; past the end as in any loop.
+#[test]
+fn scans_from_the_end() {
+    for (axis, reverse, turned) in [(0, true, false), (1, false, true), (2, true, true)] {
+        let mut net = Net::default();
+        let mut dims = vec![3, 4];
+        dims.insert(axis, 6);
+        let mut x = TensorDesc::packed(1, "x", &dims, DType::F32);
+        x.strides.iter_mut().for_each(|stride| *stride *= 2);
+        let x = net.builder.graph().tensor(x);
+        let (n, zero) = (net.count("n"), net.f32("zero", &[3, 4]));
+        let of = net.counted("scan", n);
+        let (row, sum) = (net.iterator(of, x, axis, reverse), net.recurrence(of, zero));
+        let next = net.op(Mode::Add, &[sum, row]);
+        net.next(sum, next);
+        let all = match turned {
+            true => net.turned(of, next, axis, 5),
+            false => net.stack(of, next, axis, 5),
+        };
+        let before = net.stack(of, sum, 1, 8);
+        let last = net.last(of, sum);
+        for (uid, name) in [(all, "all"), (before, "before"), (last, "last")] {
+            net.output(uid, name, DType::F32);
+        }
+        let network = net.build();
+        let steps = check(&network, &[-1.0, 0.0, 1.0, 4.0, 5.0]);
+        assert!(steps.contains("loop scan, count n: a pointwise loop"), "{steps}");
+        let x: Vec<f64> = (0..72).map(f64::from).collect();
+        let inputs: looped::Named = &[("x", &x), ("zero", &[0.0; 12]), ("n", &[6.0])];
+        looped::fails(&network, inputs, "loop `scan` makes 6 trips, `all` has a length of 5");
+    }
+}
+
+/// A condition that stays true ends after the loop's most trips, with an error.
+#[test]
+fn endless_loops_end() {
+    let mut net = Net::default();
+    let (yes, start) = (net.input("yes", &[1], DType::Bool), net.f32("start", &[3]));
+    let of = net.builder.add_loop("endless");
+    net.builder.trips_max(of, 5);
+    let flag = net.recurrence(of, yes);
+    net.builder.trip_limit(of, TripLimit::While, flag);
+    net.next(flag, flag);
+    let x = net.recurrence(of, start);
+    let next = net.op(Mode::Add, &[x, x]);
+    net.next(x, next);
+    let last = net.last(of, x);
+    net.output(last, "last", DType::F32);
+    let network = net.build();
+    let start: looped::Named = &[("yes", &[1.0]), ("start", &[1.0, 2.0, 3.0])];
+    looped::fails(&network, start, "loop `endless`: its condition is still true after 5 trips");
+    let start: looped::Named = &[("yes", &[0.0]), ("start", &[1.0, 2.0, 3.0])];
+    assert_eq!(looped::check(&network, start, "last"), [1.0, 2.0, 3.0]);
+    let steps = harness::kiln().build_loops(&network).unwrap().steps();
+    assert!(steps.contains("a pointwise loop of the graph above"), "{steps}");
+}
+
+/// A layer in a loop is that loop's; one past the end is an error as in any other.
+#[test]
+fn layers_are_in_loops() {
+    let (outer, steps, width) = (3, 4, 16);
+    let mut net = Net::default();
+    let (x, zero) = (net.f32("x", &[outer, steps, 2, width]), net.f32("zero", &[2, width]));
+    let (m, n) = (net.count("m"), net.count("n"));
+    let a = net.counted("outer", m);
+    let page = net.iterator(a, x, 0, false);
+    let carried = net.recurrence(a, zero);
+    let b = net.counted("inner", n);
+    let row = net.iterator(b, page, 0, false);
+    let state = net.recurrence(b, carried);
+    let sum = net.op(Mode::Add, &[state, row]);
+    let next = net.op(Mode::TanhFwd, &[sum]);
+    net.next(state, next);
+    let last = net.last(b, state);
+    net.next(carried, last);
+    let all = net.stack(a, last, 0, outer);
+    net.output(all, "all", DType::F32);
+    let network = net.build();
+    let fill =
+        |name: &str| harness::fill(network.inputs().find(|of| of.name == name).unwrap(), 3, 0.5);
+    let (x, zero) = (fill("x"), fill("zero"));
+    for (m, n) in [(0.0, 4.0), (3.0, 0.0), (2.0, 3.0), (3.0, 4.0)] {
+        looped::check(&network, &[("x", &x), ("zero", &zero), ("m", &[m]), ("n", &[n])], "all");
+    }
+    let named: looped::Named = &[("x", &x), ("zero", &zero), ("m", &[1.0]), ("n", &[5.0])];
+    let text = "loop `inner`: element 4 of the iterator over `#5` is needed, its extent is 4";
+    looped::fails(&network, named, text);
+    let steps = harness::kiln().build_loops(&network).unwrap().steps();
+    assert!(steps.contains("  loop inner, count n: a pointwise loop"), "{steps}");
+    assert!(steps.contains("no recurrent layer: loop `inner` is inside of it"), "{steps}");
+}
+
+/// Why loops are no recurrent layers.
+#[test]
+fn what_is_no_layer_says_why() {
+    type Change = fn(&mut Net, kiln::loops::Loop, [i64; 3]) -> i64;
+    let cases: [(&str, Change); 7] = [
+        ("its body has reduction", |net, _, [h, row, _]| {
+            let most = kiln::graph::Reduction::new(kiln::graph::ReductionOp::Max);
+            let most = net.builder.graph().reduction(most, row, &[3, 1]).unwrap();
+            net.op(Mode::Add, &[h, most])
+        }),
+        ("the iterator over `x` goes from the end", |net, of, [h, _, x]| {
+            let last = net.iterator(of, x, 0, true);
+            net.op(Mode::Add, &[h, last])
+        }),
+        ("its body has gen_index", |net, _, [h, row, _]| {
+            let index = Pointwise::new(Mode::GenIndex).axis(1);
+            let index = net.builder.graph().pointwise(index, &[row]).unwrap();
+            net.op(Mode::Add, &[h, index])
+        }),
+        ("`page` is the same in all trips and has 3 rows", |net, _, [h, row, _]| {
+            let page = net.f32("page", &[3, 8]);
+            let sum = net.op(Mode::Add, &[h, row]);
+            net.op(Mode::Add, &[sum, page])
+        }),
+        ("its condition is known after each trip only", |net, of, [h, row, _]| {
+            let [i, one] = ["i", "one"].map(|name| net.count(name));
+            let left = net.recurrence(of, i);
+            let more = net.compare(Mode::CmpGt, &[left, one], "more");
+            net.builder.trip_limit(of, TripLimit::While, more);
+            let next = net.op(Mode::Sub, &[left, one]);
+            net.next(left, next);
+            net.op(Mode::Add, &[h, row])
+        }),
+        ("`last` begins with the last trip", |net, of, [h, row, _]| {
+            let sum = net.op(Mode::Add, &[h, row]);
+            let last = LoopOutput::Reverse { axis: 0, length: 5 };
+            let last = net.builder.loop_output(of, last, sum).unwrap();
+            net.output(last, "last", DType::F32);
+            sum
+        }),
+        ("an output has room for 6 trips, all have for 5", |net, of, [h, row, _]| {
+            let sum = net.op(Mode::Add, &[h, row]);
+            let all = net.stack(of, sum, 0, 6);
+            net.output(all, "all", DType::F32);
+            sum
+        }),
+    ];
+    for (reason, change) in cases {
+        let mut net = Net::default();
+        let (x, n, zero) = (net.f32("x", &[5, 3, 8]), net.count("n"), net.f32("zero", &[3, 8]));
+        let of = net.counted("time", n);
+        let (row, h) = (net.iterator(of, x, 0, false), net.recurrence(of, zero));
+        let r = net.f32("r", &[8, 8]);
+        let product = net.product(h, r, DType::F32);
+        let next = change(&mut net, of, [product, row, x]);
+        net.next(h, next);
+        let last = net.last(of, h);
+        net.output(last, "h", DType::F32);
+        let network = net.build();
+        let plan = harness::kiln().build_loops(&network).unwrap();
+        let wanted = format!("  no recurrent layer: {reason}");
+        assert!(plan.steps().contains(&wanted), "{reason}:\n{}", plan.steps());
+    }
+}
