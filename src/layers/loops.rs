@@ -32,7 +32,7 @@ impl Kiln {
         self.loops_without(network, Refusals::new())
     }
 
-    /// As [`Kiln::build_loops`], with every loop launched by the host, trip by trip: what the others
+    /// As [`Kiln::build_loops`], with every loop launched by the host, trip by trip: what other ways
     /// are compared with.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::loops::layer::Loop;
+use crate::loops::loop_operation::{LoopOperation, POINTWISE, RECURRENT};
 use crate::loops::network::Network;
 use crate::loops::pointwise::pointwise;
 use crate::loops::recurrent::recurrent;
@@ -12,31 +13,8 @@ use crate::loops::rewrite::Rewrite;
 /// What a loop is rewritten to, or why it is not.
 type Attempt = fn(&Network, Loop) -> std::result::Result<(Rewrite<'_>, LoopOperation), String>;
 
-/// Names of the steps.
-pub(super) const RECURRENT: &str = "recurrent layer";
-pub(super) const POINTWISE: &str = "pointwise loop";
-
 /// The steps of the ladder before a launch for each trip, from the first one.
 const STEPS: [(&str, Attempt); 2] = [(RECURRENT, recurrent), (POINTWISE, pointwise)];
-
-/// A loop that is one operation.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LoopOperation {
-    /// The loop.
-    pub(crate) of: Loop,
-    /// The step of the ladder.
-    pub(crate) step: &'static str,
-    /// The tensor that has a count.
-    pub(crate) count: Option<i64>,
-    /// The tensor that has the number of trips, where a condition decides it.
-    pub(crate) trips: Option<i64>,
-    /// The least extent that the loop iterates over.
-    pub(crate) extent: i64,
-    /// The least length of its outputs.
-    pub(crate) length: i64,
-    /// A result of the operation.
-    pub(super) y: i64,
-}
 
 /// Steps that are not taken, by loop and name, with the reason.
 pub(crate) type Refusals = HashMap<(Loop, &'static str), String>;

@@ -48,6 +48,7 @@ mod items;
 mod json;
 mod ladder;
 mod layer;
+mod loop_operation;
 mod lower;
 mod nest;
 mod nesting;
@@ -67,8 +68,9 @@ mod validate;
 
 pub use builder::NetworkBuilder;
 pub(crate) use demand::Trace;
-pub(crate) use ladder::{LoopOperation, Refusals};
+pub(crate) use ladder::Refusals;
 pub use layer::{BranchResult, Layer, Loop, LoopOutput, TripLimit};
+pub(crate) use loop_operation::LoopOperation;
 pub use network::{LoopDescriptor, Network, TRIPS_MAX};
 pub(crate) use place::{Moment, Place, Region};
 pub(crate) use program::{

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use crate::dtype::DType;
 use crate::graph::OperationGraph;
-use crate::loops::ladder::{Ladder, LoopOperation};
+use crate::loops::ladder::Ladder;
 use crate::loops::layer::Loop;
+use crate::loops::loop_operation::LoopOperation;
 use crate::loops::place::Places;
 
 /// A network, lowered.

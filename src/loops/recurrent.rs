@@ -7,8 +7,8 @@ use crate::graph::{MatmulMath, Op, Recurrence, RecurrenceSlots, Reshape, Semanti
 use crate::loops::cell::{Body, Lane, extents};
 use crate::loops::cell_known::known;
 use crate::loops::cell_stages::Staged;
-use crate::loops::ladder::{LoopOperation, RECURRENT};
 use crate::loops::layer::{Layer, Loop, LoopOutput, TripLimit};
+use crate::loops::loop_operation::{LoopOperation, RECURRENT};
 use crate::loops::network::Network;
 use crate::loops::rewrite::{Refused, Rewrite, room};
 

@@ -53,6 +53,7 @@ mod loops_cells;
 mod loops_errors;
 mod loops_lazy;
 mod loops_onnx;
+mod loops_pointwise;
 mod loops_random;
 mod mha_descriptors;
 mod mha_forward;

@@ -1,7 +1,6 @@
 //! JSON form of pointwise loops: the program under the key `pointwise_loop`, with the names of its
 //! inputs and outputs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -26,14 +25,22 @@ struct LoopJson {
     captured: Vec<String>,
     operations: Vec<PointwiseJson>,
     /// Of values that are not f32.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    types: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    types: Vec<Typed>,
     /// The next value of each state.
     next: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     stacked: Vec<Ordered>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
+}
+
+/// A value with its type.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Typed {
+    value: String,
+    dtype: String,
 }
 
 /// A value with the order of its elements.
@@ -67,7 +74,10 @@ pub(super) fn read(fields: &mut Fields, _tensors: &[TensorDesc]) -> Result<Op> {
 }
 
 fn program(json: &LoopJson) -> Result<Program> {
-    let dtype = |name: &str| json.types.get(name).map_or(Ok(DType::F32), |text| text.parse());
+    let dtype = |name: &str| {
+        let typed = json.types.iter().find(|of| of.value == name);
+        typed.map_or(Ok(DType::F32), |of| of.dtype.parse())
+    };
     let mut program = Program::new();
     let mut values: Vec<(&str, Value)> = Vec::new();
     let iterated = json.iterated.iter().map(|of| &of.value);
@@ -108,7 +118,10 @@ pub(super) fn write(op: &PointwiseLoop) -> Vec<(&'static str, Json)> {
         captured: (first_captured..first_captured + op.captured).map(input).collect(),
         operations: write_program(program),
         types: types
-            .map(|value| (program.name(value).to_owned(), program.dtype(value).to_string()))
+            .map(|value| Typed {
+                value: program.name(value).to_owned(),
+                dtype: program.dtype(value).to_string(),
+            })
             .collect(),
         next: (0..op.states).map(output).collect(),
         stacked: (op.states..).map(output).zip(&op.stacked).map(ordered).collect(),
