@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use kiln::onednn::Arg;
 use kiln::reference::Expected;
@@ -38,19 +39,27 @@ fn read(folder: &Path, arg: Arg) -> Vec<f64> {
     bytes.as_chunks::<4>().0.iter().map(|of| f32::from_le_bytes(*of).into()).collect()
 }
 
+/// A program of `tests/c` by every compiler of C++ that there is: g++ must be.
+fn compiled(name: &str) -> Vec<PathBuf> {
+    let source = own().join(format!("tests/c/{name}.cpp"));
+    let is_there = |compiler: &&str| Command::new(compiler).arg("--version").output().is_ok();
+    let compilers = ["g++"].into_iter().chain(["clang++"].into_iter().filter(is_there));
+    let flags = ["-std=c++11", "-pedantic"];
+    compilers.map(|compiler| compile_cpp(compiler, name, &source, &flags)).collect()
+}
+
+#[test]
+fn constructors_of_both_generations_compile() {
+    let told = "2 mcdnnKilnFinalizePrimitive: onednn vanilla_rnn forward_training: src_layer is \
+                missing\n";
+    for program in compiled("onednn_constructors") {
+        assert_eq!(on_simulator(&program, &[]), told);
+    }
+}
+
 #[test]
 fn an_lstm_on_a_gpus_engine() {
-    let source = own().join("tests/c/onednn.cpp");
-    let flags = ["-std=c++11", "-pedantic"];
-    let mut compilers = vec!["g++"];
-    // Not every machine has a second compiler.
-    compilers.extend(
-        ["clang++"]
-            .into_iter()
-            .filter(|name| std::process::Command::new(name).arg("--version").output().is_ok()),
-    );
-    let programs = compilers.iter().map(|name| compile_cpp(name, "onednn", &source, &flags));
-    let programs: Vec<_> = programs.collect();
+    let programs = compiled("onednn");
     let cases = cases();
     let plain = cases.iter().filter(|case| case.cell == "lstm" && case.layers == 1);
     let mut ran = 0;
