@@ -36,6 +36,7 @@
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //! | [`attention`] | the multi-head attention layer, lowered to graphs | engines |
 //! | [`loops`] | networks with loops and conditionals, lowered to graphs and steps | engines |
+//! | [`onednn`] | oneDNN's RNN primitive and its reorders, lowered to graphs | engines |
 //! | `documents` | the list of problem documents and their readers | engines |
 //! | [`reference`](mod@reference) | semantics of operations in `f64`, error bounds | the engines |
 //! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
@@ -44,7 +45,7 @@
 //! | [`cache`] | keys, entries, tiers | graphs, engines |
 //! | [`device`] | memory, streams, launches | graphs, plans, caches |
 //! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | front-ends |
-//! | [`layers`] | recurrent networks, attention layers and loops on a device | engines |
+//! | [`layers`] | layers, loops and oneDNN's primitives on a device | engines |
 //!
 //! The simulated device is the crate `kiln-sim`, a stand-alone PTX machine. `kiln-sass` reads
 //! machine code and estimates its time, `kiln-machine` is a table of GPUs.
@@ -88,6 +89,7 @@ pub mod kernel;
 mod lattice;
 pub mod layers;
 pub mod loops;
+pub mod onednn;
 pub mod plan;
 pub mod reference;
 pub mod rnn;

@@ -10,7 +10,7 @@ use crate::status::Status;
 use crate::values::{DataType, Determinism, MathType, NanPropagation, TensorFormat, WgradMode};
 use crate::{
     algorithm, attention, backend, ctc, dropout, extensions, facts, filter, handle, log, memory,
-    rnn, tensor,
+    onednn, rnn, tensor,
 };
 
 /// A part of the header.
@@ -202,6 +202,14 @@ pub static KILN: &[Chapter] = &[
     Chapter {
         title: "Memory, for programs without CUDA",
         tables: &[memory::FUNCTIONS],
+        ..Chapter::EMPTY
+    },
+    Chapter {
+        title: "oneDNN's primitives, for kiln/dnnl_rnn.hpp",
+        constants: &[("MCDNN_KILN_DIFF_WEIGHTS_OVERWRITE", "(1U << 0)")],
+        pointers: &["mcdnnKilnPrimitive_t"],
+        enumerations: &[onednn::Prop::TABLE, onednn::RnnCell::TABLE, onednn::Way::TABLE],
+        tables: &[onednn::FUNCTIONS],
         ..Chapter::EMPTY
     },
 ];

@@ -23,6 +23,7 @@ mod kept;
 mod log;
 mod memory;
 mod object;
+mod onednn;
 mod pointer;
 mod rnn;
 mod status;

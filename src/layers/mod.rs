@@ -1,13 +1,14 @@
 //! Recurrent networks and multi-head attention on a device, with the calls of mcDNN's chapter 6,
-//! and networks with loops.
+//! networks with loops, and oneDNN's primitives.
 //!
 //! A layer plans the graphs that it is lowered to, once per extent, and executes the plans on the
 //! caller's buffers. [`PersistentRnn`] is built by [`Kiln::build_rnn_dynamic`],
 //! [`MultiHeadAttention`] by [`Kiln::multi_head_attention`], [`LoopsPlan`] by
-//! [`Kiln::build_loops`].
+//! [`Kiln::build_loops`], [`OneDnnPrimitive`] by [`Kiln::onednn_primitive`].
 //!
 //! [`Kiln::build_loops`]: crate::Kiln::build_loops
 //! [`Kiln::build_rnn_dynamic`]: crate::Kiln::build_rnn_dynamic
+//! [`Kiln::onednn_primitive`]: crate::Kiln::onednn_primitive
 //! [`Kiln::multi_head_attention`]: crate::Kiln::multi_head_attention
 
 mod attention;
@@ -21,6 +22,7 @@ mod loops_planned;
 mod loops_run;
 mod loops_text;
 mod loops_values;
+mod onednn;
 mod reserves;
 mod rnn;
 mod rnn_backward;
@@ -35,6 +37,7 @@ pub use attention_backward::{AttentionBackwardData, AttentionBackwardWeights};
 pub use attention_forward::AttentionForward;
 pub use dropout::DropoutStates;
 pub use loops::LoopsPlan;
+pub use onednn::OneDnnPrimitive;
 pub use rnn::PersistentRnn;
 pub use rnn_backward::{RnnBackwardData, RnnBackwardWeights};
 pub use rnn_forward::{ForwardMode, RnnForward};

@@ -48,6 +48,11 @@ pub struct CellOptions {
     pub drop_nan: bool,
     /// ONNX's `clip`: gates are clamped to `[-gate_clip, gate_clip]` before their activation.
     pub gate_clip: Option<Real>,
+    /// GRU: the update gate comes first, `z r n`, as in oneDNN and ONNX.
+    pub update_first: bool,
+    /// GRU whose reset gate acts after the GEMM: a parameter `b_n` is added to the candidate's
+    /// before the reset. It is oneDNN's fourth bias, without a recurrent bias of the other gates.
+    pub inner_bias: bool,
 }
 
 /// Clipping of an LSTM's cell state (`mcdnnRNNSetClip_v8`, section 6.2.1.42).
@@ -275,16 +280,32 @@ impl Writer {
         self.line(lines, "next_h", Mode::Add, &["n", "kept"])
     }
 
+    /// The gates of a GRU besides the candidate, in order.
+    fn outer_gates(&self) -> [&'static str; 2] {
+        if self.options.update_first { ["z", "r"] } else { ["r", "z"] }
+    }
+
     fn gru(&self, name: &str, attended: bool) -> Result<Cell> {
         let mut lines = self.lines();
         self.gate_of_sums(&mut lines, "r", Mode::SigmoidFwd)?;
         self.gate_of_sums(&mut lines, "z", Mode::SigmoidFwd)?;
-        self.line(&mut lines, "reset", Mode::Mul, &["r", "r_n"])?;
+        let inner = match self.options.inner_bias {
+            true => {
+                self.line(&mut lines, "inner", Mode::Add, &["r_n", "b_n"])?;
+                "inner"
+            }
+            false => "r_n",
+        };
+        self.line(&mut lines, "reset", Mode::Mul, &["r", inner])?;
         self.line(&mut lines, "n_sum", Mode::Add, &["x_n", "reset"])?;
         self.gate(&mut lines, "n", Mode::TanhFwd, "n_sum")?;
         self.updated(&mut lines, attended)?;
-        let stage = stage(Some(("h", &["r", "z", "n"])), lines.finish(&["next_h"])?);
-        Ok(gru_cell(name, attended, vec![stage]))
+        let [first, second] = self.outer_gates();
+        let gates = [first, second, "n"];
+        let stage = stage(Some(("h", &gates)), lines.finish(&["next_h"])?);
+        let mut cell = gru_cell(name, &gates, attended, vec![stage]);
+        cell.parameters.extend(self.options.inner_bias.then(|| "b_n".to_owned()));
+        Ok(cell)
     }
 
     fn gru_reset_before(&self, name: &str, attended: bool) -> Result<Cell> {
@@ -295,11 +316,12 @@ impl Writer {
         let mut second = self.lines();
         self.gate_of_sums(&mut second, "n", Mode::TanhFwd)?;
         self.updated(&mut second, attended)?;
+        let outer = self.outer_gates();
         let stages = vec![
-            stage(Some(("h", &["r", "z"])), first.finish(&["z", "reset"])?),
+            stage(Some(("h", &outer)), first.finish(&["z", "reset"])?),
             stage(Some(("reset", &["n"])), second.finish(&["next_h"])?),
         ];
-        Ok(gru_cell(name, attended, stages))
+        Ok(gru_cell(name, &[outer[0], outer[1], "n"], attended, stages))
     }
 }
 
@@ -322,7 +344,7 @@ fn cell(name: &str, gates: &[&str], states: &[&str], stages: Vec<Stage>) -> Cell
     }
 }
 
-fn gru_cell(name: &str, attended: bool, stages: Vec<Stage>) -> Cell {
+fn gru_cell(name: &str, gates: &[&str], attended: bool, stages: Vec<Stage>) -> Cell {
     let row_inputs = if attended { vec!["attention".to_owned()] } else { Vec::new() };
-    Cell { row_inputs, ..cell(name, &["r", "z", "n"], &["h"], stages) }
+    Cell { row_inputs, ..cell(name, gates, &["h"], stages) }
 }

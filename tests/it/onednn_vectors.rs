@@ -2,39 +2,17 @@
 //! `tests/data/onednn/vectors.py` ran its CPU library.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
-use kiln::graph::{Direction, Vjp};
+use kiln::graph::Direction;
 use kiln::reference::{self, Expected};
 use kiln::rnn::{
     BiasMode, CellKind, Extent, HostTensor, Join, Network, OneDnnWeights, Optional, Rnn, Role,
     Stacking, WeightKind, WeightSpace,
 };
-use kiln::{DType, OperationGraph, TensorDesc, plan};
-use serde::Deserialize;
+use kiln::{DType, TensorDesc};
 
 use crate::harness::{self, Values};
-
-/// A case of f32; those of 8-bit integers have more keys.
-#[derive(Deserialize)]
-struct Case {
-    name: String,
-    cell: String,
-    direction: String,
-    layers: i64,
-    input: i64,
-    hidden: i64,
-    state: i64,
-    steps: i64,
-    batch: i64,
-    data_scale: Option<f64>,
-}
-
-fn cases() -> Vec<Case> {
-    let cases: Vec<Case> =
-        serde_json::from_str(include_str!("../data/onednn/rnn.json")).expect("well-formed");
-    cases.into_iter().filter(|case| case.data_scale.is_none()).collect()
-}
+use crate::onednn_cases::{Case, cases, joined};
 
 impl Case {
     fn is_lstm(&self) -> bool {
@@ -44,14 +22,6 @@ impl Case {
     /// Whether the reset gate acts behind the product, with a bias of its own.
     fn is_linear_before_reset(&self) -> bool {
         self.cell.starts_with("lbr_")
-    }
-
-    fn directions(&self) -> i64 {
-        if self.direction.starts_with("bidirectional") { 2 } else { 1 }
-    }
-
-    fn width(&self) -> i64 {
-        if self.direction == "bidirectional_concat" { 2 * self.state } else { self.state }
     }
 
     fn rnn(&self) -> Rnn {
@@ -95,15 +65,6 @@ impl Case {
         };
         let extent = Extent { batch: self.batch, rows: self.steps * self.batch };
         self.rnn().network(extent, with).unwrap_or_else(|error| panic!("{}: {error}", self.name))
-    }
-
-    /// A tensor of the container, if it is there.
-    fn tensor(&self, name: &str, dims: &[i64]) -> Option<HostTensor> {
-        let path = "tests/data/onednn/rnn.safetensors";
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
-        let tensor = TensorDesc::packed(1, format!("{}/{name}", self.name), dims, DType::F32);
-        let values = plan::read_values(&path, std::iter::once(&tensor)).ok()?.remove(&1)?;
-        Some(HostTensor::new(dims, values))
     }
 
     /// oneDNN's tensor of a role, or of its gradient, with oneDNN's dimensions.
@@ -179,15 +140,6 @@ fn piece(tensor: &TensorDesc, offset: i64, whole: &[f64]) -> Vec<f64> {
     tensor.offsets().map(|at| whole[offset as usize + at]).collect()
 }
 
-/// The forward pass and the gradients as one graph, whose bounds are those of both.
-fn joined(vjp: &Vjp) -> OperationGraph {
-    let [forward, backward] = [&vjp.forward, &vjp.backward];
-    let known = |tensor: &&TensorDesc| forward.tensor(tensor.uid).is_err();
-    let tensors = forward.tensors().iter().chain(backward.tensors().iter().filter(known));
-    let operations = forward.operations().iter().chain(backward.operations());
-    OperationGraph::new(tensors.cloned().collect(), operations.cloned().collect()).expect("valid")
-}
-
 /// Each of oneDNN's cells and directions, with one and with two layers: as many as it has.
 #[test]
 fn forward_passes_are_those_of_onednn() {
@@ -249,7 +201,7 @@ fn gradients_are_those_of_onednn() {
             let tensor = network.graph.tensor(*uid).unwrap();
             values.insert(*gradient, piece(tensor, place.offset, &whole.values));
         }
-        let both = joined(&vjp);
+        let both = joined(&vjp.forward, &vjp.backward);
         let expected = reference::evaluate(&both, &values).expect("inputs fit");
         let weights = case.weight_gradients();
         for (uid, gradient) in inputs.iter().zip(&vjp.input_gradients) {

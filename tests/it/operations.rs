@@ -423,7 +423,8 @@ fn operations_that_do_not_fit() {
              convolution_backward_data, convolution_backward_filter, resample_forward, \
              resample_backward, reduction, ctc_loss, rng, norm_forward, norm_backward, gen_stats, \
              bn_finalize, bn_backward_weights, recurrence, pointwise_loop, attention, \
-             attention_backward, signal, slice, transpose, reshape, concatenate, got {\"conv\":\"f32\"}",
+             attention_backward, signal, slice, transpose, reshape, concatenate, \
+             got {\"conv\":\"f32\"}",
         ),
     ] {
         assert_eq!(graph(operation, ""), text);

@@ -109,6 +109,7 @@ impl Layer {
             cell_clip: self.cell_clip.map(clip),
             drop_nan,
             gate_clip: self.gate_clip.map(Real::new),
+            ..CellOptions::default()
         };
         named(&self.cell, &CellKind::ALL, CellKind::name).cell(&options)
     }

@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "rnn",
     "attention",
     "loops",
+    "onednn",
     "documents",
     "reference",
     "engine",
@@ -33,7 +34,7 @@ const ORDER: &[&str] = &[
     "bin",
 ];
 /// Modules that `plan` knows through `frontend` alone.
-const FRONT_ENDS: &[&str] = &["rnn", "attention", "loops"];
+const FRONT_ENDS: &[&str] = &["rnn", "attention", "loops", "onednn"];
 const LINES_MAX: usize = 600;
 const COLUMNS_MAX: usize = 100;
 /// Text that has no place in a finished source.

@@ -65,3 +65,8 @@ fn descriptors_and_sizes() {
 fn the_backend() {
     check("backend");
 }
+
+#[test]
+fn primitives_of_onednn() {
+    check("onednn");
+}

@@ -49,10 +49,21 @@ pub fn compile_text(name: &str, text: &str) -> PathBuf {
 
 /// Compiles a file.
 pub fn compile_file(name: &str, source: &Path) -> PathBuf {
-    let program = scratch("bin").join(name);
-    let output = Command::new("cc")
-        .args(["-std=c99", "-Wall", "-Wextra", "-Wno-unused", "-pedantic", "-Werror", "-g", "-o"])
-        .arg(&program)
+    let flags = ["-std=c99", "-Wno-unused", "-pedantic"];
+    compile_with("cc", &scratch("bin").join(name), source, &flags)
+}
+
+/// Compiles a program in C++ with a compiler.
+pub fn compile_cpp(compiler: &str, name: &str, source: &Path, flags: &[&str]) -> PathBuf {
+    compile_with(compiler, &scratch("bin").join(format!("{name}_{compiler}")), source, flags)
+}
+
+/// Compiles a file with a compiler, to which every warning is an error.
+fn compile_with(compiler: &str, program: &Path, source: &Path, flags: &[&str]) -> PathBuf {
+    let output = Command::new(compiler)
+        .args(flags)
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-o"])
+        .arg(program)
         .arg(source)
         .arg("-I")
         .arg(own().join("include"))
@@ -64,9 +75,9 @@ pub fn compile_file(name: &str, source: &Path) -> PathBuf {
         .arg(&*LIBRARIES)
         .args(["-lmcdnn", "-lm", "-lpthread", "-Wl,--as-needed", "-l:libcuda.so.1"])
         .output()
-        .expect("there is a C compiler");
+        .expect("there is a compiler");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    program
+    program.to_owned()
 }
 
 /// Runs a program on the simulated device.
@@ -81,6 +92,8 @@ pub fn run_on(device: Option<&str>, program: &Path, arguments: &[&str]) -> Outpu
         .env("KILN_DEVICE", device.unwrap_or_default())
         .env("LD_LIBRARY_PATH", &*LIBRARIES)
         .env("CUDA_FORCE_PTX_JIT", "1")
+        // The simulator needs no machine code.
+        .env("KILN_PTX_ONLY", if device.is_some() { "1" } else { "0" })
         .env("KILN_CACHE_DIR", scratch("cache"))
         .output()
         .expect("the program starts")

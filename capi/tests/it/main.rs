@@ -10,6 +10,9 @@ mod facts;
 mod harness;
 mod headers;
 mod nulls;
+mod onednn;
+#[path = "../../../tests/it/onednn_cases.rs"]
+mod onednn_cases;
 mod programs;
 mod recurrent;
 mod sequences;

@@ -34,7 +34,8 @@ fn valid(declaration: &str, name: &str) -> String {
 }
 
 fn is_enumeration(c_type: &str) -> bool {
-    MCDNN.iter().flat_map(|chapter| chapter.enumerations).any(|table| table.name == c_type)
+    let chapters = MCDNN.iter().chain(KILN);
+    chapters.flat_map(|chapter| chapter.enumerations).any(|table| table.name == c_type)
 }
 
 fn is_pointer(declaration: &str, argument: &str) -> bool {
