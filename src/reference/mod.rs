@@ -18,6 +18,7 @@ mod loops;
 mod matmul;
 mod norm;
 mod pointwise;
+mod quantized;
 mod recurrence;
 mod reduction;
 mod resample;

@@ -107,6 +107,7 @@ mod rnn_equations;
 mod rnn_files;
 mod rnn_forward;
 mod rnn_gradients;
+mod rnn_integers;
 mod rnn_onednn;
 mod rnn_own_cells;
 mod rnn_plans;

@@ -37,6 +37,12 @@ fn cell(name: &str, gates: &[&str], stages: Vec<Stage>) -> Cell {
     }
 }
 
+/// A cell whose state is its input, whatever its GEMM gives.
+pub fn copies_input() -> Cell {
+    let lines: &[(&str, Mode, &[&str])] = &[("next_h", Mode::Identity, &["x_h"])];
+    cell("copies_input", &["h"], vec![stage(Some(("h", "h")), lines, &["next_h"])])
+}
+
 /// Cells whose GEMMs begin in a later stage, one of them with that of its projection alone.
 pub fn later_gemms() -> [Cell; 3] {
     let reset: &[(&str, Mode, &[&str])] =
