@@ -74,6 +74,7 @@ pub use norm::{NormBackward, NormForward, NormMode, Phase};
 pub use operation::{Op, Operation};
 pub use operation_graph::{InPlace, OperationGraph};
 pub use quantization::Quantization;
+pub(crate) use quantization::SUMMED_MAX;
 pub use recurrence::{Direction, Recurrence, RecurrenceSlots, RowLayout};
 pub use reduction::{Reduction, ReductionOp};
 pub use resample::{PaddingMode, Resample, ResampleMode, ResamplePass};

@@ -68,6 +68,7 @@ mod norm_data;
 mod not_a_number;
 mod notes;
 mod observability;
+mod onednn_integers;
 mod onednn_vectors;
 mod onnx;
 mod onnx_rnn;

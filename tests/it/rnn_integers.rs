@@ -4,7 +4,7 @@
 use kiln::device::Counters;
 use kiln::engine::{self, EngineConfig};
 use kiln::graph::{Cell, MatmulMath, Op, Operation, Quantization, Recurrence, RecurrenceSlots};
-use kiln::rnn::{CellKind, CellOptions};
+use kiln::rnn::{Block, CellKind, CellOptions, Rnn, WeightKind, WeightSpace};
 use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
@@ -310,4 +310,50 @@ fn integers_compile_without_spills() {
         sources.extend(harness::sources(&format!("{op} on {name}"), &*own, &own.heuristic()));
     }
     harness::compile_without_spills(&sources);
+}
+
+/// Weights of a network in f32 become integers of which the largest of a row is 127, and scales.
+#[test]
+fn weights_become_integers() {
+    let rnn = Rnn::lstm(3, 2).quantised(DType::U8, Quantization::new(63.0, 128));
+    let numbers = Rnn { quantization: None, ..rnn.clone() }.dtype(DType::F32);
+    let count = WeightSpace::new(&numbers).unwrap().elements();
+    let weights: Vec<f64> = (0..count).map(|at| (at % 7) as f64 / 8.0 - 0.25).collect();
+    let integers = rnn.quantise_weights(&weights, |row| row.factor()).unwrap();
+    let space = WeightSpace::new(&rnn).unwrap();
+    let part = |kind: WeightKind| {
+        let Block { offset, rows, columns } = space.block(0, kind).unwrap();
+        integers[offset as usize..][..(rows * columns) as usize].to_vec()
+    };
+    for (kind, scales, columns) in [
+        (WeightKind::Input, WeightKind::InputScales, 3),
+        (WeightKind::Recurrent, WeightKind::RecurrentScales, 2),
+    ] {
+        let given = WeightSpace::new(&numbers).unwrap().block(0, kind).unwrap().offset as usize;
+        let own = part(kind);
+        let rows = weights[given..].chunks(columns).zip(own.chunks(columns));
+        for ((row, integers), scale) in rows.zip(part(scales)) {
+            let largest = integers.iter().map(|of| of.abs()).fold(0.0, f64::max);
+            assert_eq!(largest, 127.0, "{row:?}");
+            for (weight, integer) in row.iter().zip(integers) {
+                assert!((weight - integer * scale).abs() <= 0.51 * scale, "{weight} {integer}");
+            }
+        }
+    }
+    assert_eq!(part(WeightKind::InputBias), weights[(3 + 2) * 8..][..8]);
+    assert_eq!(rnn.encode(&integers).len() as u64, space.bytes());
+    assert_eq!(space.bytes(), (5 * 8 + 4 * 4 * 8) as u64);
+    let failed = |rnn: &Rnn, weights: &[f64], factor: f64| {
+        let error = rnn.quantise_weights(weights, |_| factor).expect_err("it is refused");
+        (error.kind(), error.to_string())
+    };
+    let bad = |text: &str| (ErrorKind::BadParam, text.to_owned());
+    let text = "rnn: integer weights of a network that is not quantised";
+    assert_eq!(failed(&numbers, &weights, 1.0), bad(text));
+    let text = "rnn: 55 weights, the network in f32 has 56";
+    assert_eq!(failed(&rnn, &weights[1..], 1.0), bad(text));
+    let text = "rnn: factor 0 of row 0 of `weight_ih_l0`";
+    assert_eq!(failed(&rnn, &weights, 0.0), bad(text));
+    let params = space.params(0, 0, space.bytes()).expect_err("it is refused");
+    assert_eq!(params.kind(), ErrorKind::NotSupported);
 }
