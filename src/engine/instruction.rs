@@ -77,6 +77,14 @@ impl MmaInstruction {
     pub(super) fn new(k: i64, [a, b]: [&'static str; 2]) -> MmaInstruction {
         MmaInstruction { shape: format!("m16n8k{k}"), a, b, accumulator: Accumulator::of(a) }
     }
+
+    /// The instruction that an architecture has: of 8-bit integers, those before sm_80 have a
+    /// quarter of it.
+    pub(super) fn on(self, arch: Arch) -> MmaInstruction {
+        let quarters = arch.capability < 80 && self.shape == "m16n8k32";
+        let shape = if quarters { "m8n8k16".to_owned() } else { self.shape };
+        MmaInstruction { shape, ..self }
+    }
 }
 
 /// A `wgmma` of [`WGMMA_M`] rows and `n` columns.

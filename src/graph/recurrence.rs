@@ -10,6 +10,7 @@ use crate::expr::{Activations, Real};
 use crate::graph::cell::{Cell, CellValue};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
+use crate::graph::quantization::{Quantization, SUMMED_MAX};
 use crate::graph::semantics::{Semantics, check_float_math};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
@@ -72,6 +73,8 @@ pub struct RecurrenceSlots {
 ///   `hidden_size` columns, the same for every gate (`MCDNN_SKIP_INPUT`);
 /// - `r` `[D, recurrent gates * hidden_size, output_size]`: recurrent weights, if the cell has
 ///   GEMMs; `[D, operands * hidden_size, hidden_size]` if those are with transposed weights;
+/// - `r_scales` `[D or 1, 1, recurrent gates * hidden_size or 1]`, if the layer is
+///   [quantised](Recurrence::quantization): what 1 in a row of `r` stands for;
 /// - `projection` `[D, output_size, hidden_size]`, if the cell is projected; otherwise
 ///   `output_size` is `hidden_size` times the [outputs](Cell::outputs) of the cell;
 /// - `parameters` `[D, parameters, hidden_size]`, `row_inputs` `[D or 1, rows, row inputs]` and
@@ -79,8 +82,8 @@ pub struct RecurrenceSlots {
 /// - `y` `[1, rows, D * output_size]`, or `[D, rows, output_size]` if `apart`;
 /// - `saved` `[D, rows, saved values * hidden_size]`, if any are named.
 ///
-/// The output is rounded to the type of `y` at every step; if that has 16 bits, sigmoid and tanh
-/// are [approximate](Recurrence::activations). Steps beyond a sequence's length leave the states
+/// The output is rounded to the type of `y` at every step; if that has at most 16 bits, sigmoid and
+/// tanh are [approximate](Recurrence::activations). Steps beyond a sequence's length leave states
 /// unchanged, fill `y` and `history` with [`Recurrence::fill`] and `saved` with 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recurrence {
@@ -108,6 +111,10 @@ pub struct Recurrence {
     pub saved: Vec<String>,
     /// Whether each direction processes its steps in the opposite order, as gradients do.
     pub backward: bool,
+    /// What `y`, `h_initial` and `h_final` of 8-bit integers stand for; `r` is i8 then. Recurrent
+    /// GEMMs are integers: those of `r` with the integers of h less the shift. A gate is that times
+    /// `r_scales` over the scale; [`fill`](Recurrence::fill) is a number.
+    pub quantization: Option<Quantization>,
 }
 
 impl Direction {
@@ -152,6 +159,7 @@ impl Recurrence {
             with: RecurrenceSlots::default(),
             saved: Vec::new(),
             backward: false,
+            quantization: None,
         }
     }
 
@@ -166,18 +174,23 @@ impl Recurrence {
     }
 
     /// How programs compute sigmoid and tanh for this type of `y`. Approximations have an error of
-    /// 2^-21, negligible beside the 2^-12 rounding of a 16-bit `y`.
+    /// 2^-21, negligible beside the 2^-12 rounding of a 16-bit `y`, or the 2^-9 of one of 8 bits.
     pub fn activations(&self, y: DType) -> Activations {
-        match self.math != MatmulMath::F64 && y.bytes() == 2 {
+        match self.math != MatmulMath::F64 && y.bytes() <= 2 {
             true => Activations::Approximate,
             false => Activations::Precise,
         }
     }
 
-    /// Checks that weights and the operand they are multiplied with have the type of `y`.
+    /// Checks that weights and the operand they are multiplied with have the type of `y`, or that
+    /// weights have the type of quantised ones.
     fn check_operands(&self, slots: &Slots, inputs: &[&TensorDesc], y: &TensorDesc) -> Result<()> {
         for (slot, tensor) in slots.inputs.iter().zip(inputs) {
-            if matches!(*slot, "r" | "projection" | "h_initial") && tensor.dtype != y.dtype {
+            let quantised = *slot == "r" && self.quantization.is_some();
+            if matches!(*slot, "r" | "projection" | "h_initial")
+                && !quantised
+                && tensor.dtype != y.dtype
+            {
                 return Err(Error::bad_param(format!(
                     "{self}: {slot} `{}` is {}, y `{}` is {}",
                     tensor.name, tensor.dtype, y.name, y.dtype
@@ -193,6 +206,30 @@ impl Recurrence {
                 y.name,
                 y.dtype
             ))),
+        }
+    }
+
+    /// Checks what a quantised layer must not be.
+    fn check_quantization(&self, output_size: i64, y: &TensorDesc) -> Result<()> {
+        let Some(quantization) = self.quantization else { return Ok(()) };
+        let refuse = |rule: &str| Err(Error::not_supported(format!("{self}: {rule}")));
+        if let Some(rule) = quantization.broken_rule(y.dtype) {
+            return Err(Error::bad_param(format!("{self}: {rule}")));
+        }
+        if self.cell.projected {
+            return refuse("a projection of a quantised state");
+        }
+        if self.backward || self.cell.is_transposed() {
+            return refuse("gradients of a quantised layer");
+        }
+        if self.cell.blocks() == 0 {
+            return refuse("a quantised layer without a recurrent GEMM");
+        }
+        match output_size <= SUMMED_MAX {
+            true => Ok(()),
+            false => refuse(&format!(
+                "sums of {output_size} products of 8 bits, at most {SUMMED_MAX} have 32 bits"
+            )),
         }
     }
 
@@ -236,6 +273,7 @@ impl Semantics for Recurrence {
             ("x", true),
             ("x_bias", with.x_bias),
             ("r", cell.blocks() > 0),
+            ("r_scales", self.quantization.is_some()),
             ("r_bias", with.r_bias),
             ("projection", cell.projected),
             ("parameters", !cell.parameters.is_empty()),
@@ -305,13 +343,17 @@ impl Semantics for Recurrence {
         if self.with.r_bias && self.cell.recurrent_gates() == 0 {
             return fail("a recurrent bias requires a recurrent GEMM".to_owned());
         }
+        self.check_quantization(shape.output_size, outputs[0])?;
         let slots = self.slots();
         let named = slots.inputs.iter().zip(inputs).chain(slots.outputs.iter().zip(outputs));
         for (slot, tensor) in named {
             let mut dims = shape.of(self, slot);
-            let shared = matches!(*slot, "x" | "row_inputs" | "unit_inputs");
+            let shared = matches!(*slot, "x" | "r_scales" | "row_inputs" | "unit_inputs");
             if shared && tensor.dims.first() == Some(&1) {
                 dims[0] = 1;
+            }
+            if *slot == "r_scales" && tensor.dims.last() == Some(&1) {
+                dims[2] = 1;
             }
             if *slot == "x" && tensor.dims.last() == Some(&self.hidden_size) {
                 dims[2] = self.hidden_size;
@@ -320,6 +362,11 @@ impl Semantics for Recurrence {
             let fits = match *slot {
                 "lengths" => tensor.dtype == DType::I32,
                 "reset" => true,
+                "r" if self.quantization.is_some() => tensor.dtype == DType::I8,
+                "y" | "h_initial" | "h_final" if self.quantization.is_some() => {
+                    matches!(tensor.dtype, DType::I8 | DType::U8)
+                        && tensor.dtype == outputs[0].dtype
+                }
                 _ => tensor.dtype.is_float(),
             };
             if !fits {
@@ -362,7 +409,7 @@ impl Shape {
             "x_bias" => vec![directions, 1, count(&cell.gates) * hidden_size],
             "r" if cell.is_transposed() => vec![directions, blocks, hidden_size],
             "r" => vec![directions, blocks, output_size],
-            "r_bias" => vec![directions, 1, recurrent],
+            "r_scales" | "r_bias" => vec![directions, 1, recurrent],
             "projection" => vec![directions, output_size, hidden_size],
             "parameters" => vec![directions, count(&cell.parameters), hidden_size],
             "row_inputs" => vec![directions, rows, count(&cell.row_inputs)],
@@ -393,6 +440,9 @@ impl fmt::Display for Recurrence {
         }
         if self.layout != RowLayout::SequenceMajor {
             write!(f, ", {}", self.layout.name())?;
+        }
+        if let Some(quantization) = self.quantization {
+            write!(f, ", {quantization}")?;
         }
         f.write_str("]")
     }

@@ -82,8 +82,9 @@ const SIZES_MAX: usize = 256;
 
 /// Memory that replaces states that a call lacks, as large as the states of all layers.
 struct StandIns {
-    /// Initial states, and gradients of final ones, that a call does not provide.
-    zeros: Buffer,
+    /// Initial states, and gradients of final ones, that a call does not provide: 0 of `h`, whose
+    /// integers stand for it, and of the others.
+    zeros: [Buffer; 2],
     /// Final states, and gradients of initial ones, that a call does not request: `h`, and the
     /// others.
     unread: [Buffer; 2],
@@ -310,11 +311,11 @@ impl PersistentRnn {
     /// Completes a pack with memory for all states that a pass needs and it lacks.
     fn with_states(&self, pass: Pass, pack: &RnnSlots) -> RnnSlots {
         let stand_ins = self.stand_ins.as_deref().expect("they come with a plan");
-        let StandIns { zeros, unread: [h_unread, others_unread] } = stand_ins;
-        let initial = [(Role::HInitial, zeros), (Role::StatesInitial, zeros)];
+        let StandIns { zeros: [h_zeros, zeros], unread: [h_unread, others_unread] } = stand_ins;
+        let initial = [(Role::HInitial, h_zeros), (Role::StatesInitial, zeros)];
         let forward = [(Role::HFinal, h_unread), (Role::StatesFinal, others_unread)];
         let data = [
-            (Role::HFinalGradient, zeros),
+            (Role::HFinalGradient, h_zeros),
             (Role::StatesFinalGradient, zeros),
             (Role::HInitialGradient, h_unread),
             (Role::StatesInitialGradient, others_unread),
@@ -418,8 +419,11 @@ impl StandIns {
         let network = rnn.network(one_step(batch), all)?;
         let states = [Role::HFinal, Role::StatesFinal].map(|role| network.bytes(role));
         let [h_bytes, others_bytes] = states.map(|bytes| bytes.max(1));
+        // One byte, or all bytes of a number.
+        let zero = rnn.quantization.map_or(0, |own| own.shift as u8);
+        let filled = |byte: u8, bytes: u64| kiln.device().upload(&vec![byte; bytes as usize]);
         Ok(StandIns {
-            zeros: kiln.device().upload(&vec![0; h_bytes.max(others_bytes) as usize])?,
+            zeros: [filled(zero, h_bytes)?, filled(0, others_bytes)?],
             unread: [kiln.device().alloc(h_bytes)?, kiln.device().alloc(others_bytes)?],
         })
     }

@@ -100,6 +100,11 @@ impl Arithmetic {
         Arithmetic { dtype }
     }
 
+    /// Distance from 1 to the next larger number.
+    pub fn epsilon(self) -> f64 {
+        self.dtype.epsilon()
+    }
+
     /// An operand, rounded to the math precision.
     pub fn operand(self, value: f64, error: f64) -> Approx {
         self.rounded(Approx { value, error })

@@ -19,6 +19,7 @@ mod matmul;
 mod norm;
 mod pointwise;
 mod pointwise_loop;
+mod quantized;
 mod recurrence;
 mod reduction;
 mod resample;

@@ -9,6 +9,7 @@
 use crate::expr::Program;
 use crate::graph::{Cell, CellValue, MatmulMath, Recurrence, RowLayout, Semantics};
 use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
+use crate::reference::quantized::Quantized;
 use crate::reference::{Expected, Operand, bound, matmul};
 use crate::tensor::TensorDesc;
 
@@ -24,7 +25,7 @@ pub(super) fn evaluate(
 ) -> Vec<Expected> {
     let slots = op.slots();
     let layer = Layer::new(op, &slots.inputs, operands, outputs[0]);
-    let mut results = Results::new(op, &slots.outputs, outputs);
+    let mut results = Results::new(&layer, &slots.outputs, outputs);
     for direction in 0..op.direction.count() as usize {
         for b in 0..op.batch as usize {
             layer.run(direction, b, &mut results);
@@ -33,7 +34,8 @@ pub(super) fn evaluate(
     results.expected
 }
 
-/// States of one sequence: for each state, a value per hidden unit.
+/// States of one sequence: for each state, a value per hidden unit; of quantised ones the integers
+/// that stand for them.
 type States = Vec<Vec<f64>>;
 
 /// A layer with its operands by slot name.
@@ -43,6 +45,8 @@ struct Layer<'a> {
     operands: &'a [Operand<'a>],
     y: &'a TensorDesc,
     arithmetic: Arithmetic,
+    /// How the states that make up `y` are stored, if they are quantised.
+    quantized: Option<Quantized>,
     hidden_size: usize,
     /// Elements of the first state.
     size: usize,
@@ -103,12 +107,15 @@ impl<'a> Layer<'a> {
         let cell = &op.cell;
         let next = |state| cell.next(state).expect("the cell is valid");
         let directions = if op.apart { 1 } else { op.direction.count() };
+        let arithmetic = Arithmetic::new(op.math.dtype());
+        let quantized = |own| Quantized::new(own, y.dtype, arithmetic);
         let mut layer = Layer {
             op,
             slots,
             operands,
             y,
-            arithmetic: Arithmetic::new(op.math.dtype()),
+            arithmetic,
+            quantized: op.quantization.map(quantized),
             hidden_size: op.hidden_size as usize,
             size: y.dims[2] as usize / directions as usize / cell.outputs(),
             outputs: cell.outputs(),
@@ -161,8 +168,8 @@ impl<'a> Layer<'a> {
     /// Runs a sequence. What is saved at a step follows the states after it.
     fn run(&self, direction: usize, b: usize, results: &mut Results<'_>) {
         let mut states = self.initial(direction, b);
-        let zeros: States = states.iter().map(|state| vec![0.0; state.len()]).collect();
-        let mut errors = zeros.clone();
+        let zeros = self.zeros(&states);
+        let mut errors: States = states.iter().map(|state| vec![0.0; state.len()]).collect();
         let mut strays = vec![states.clone(); SAMPLES];
         let mut noise = Noise(b as u64 + 1);
         let reverse = self.op.is_reversed(direction as i64);
@@ -201,7 +208,8 @@ impl<'a> Layer<'a> {
             }
             results.step(direction, row, &states, &errors);
             if self.op.backward && self.resets(row) {
-                (states, errors) = (zeros.clone(), zeros.clone());
+                states = zeros.clone();
+                errors.iter_mut().for_each(|errors| errors.fill(0.0));
                 strays.fill(zeros.clone());
             }
             for of in strays.iter_mut().chain([&mut states, &mut errors]) {
@@ -212,19 +220,30 @@ impl<'a> Layer<'a> {
     }
 
     fn initial(&self, direction: usize, b: usize) -> States {
-        let value = |slot: &str, column: usize| {
-            self.element(slot, [direction, b, column]).map_or(0.0, |value| value.value)
+        let value = |slot: &str, column: usize, zero: f64| {
+            self.element(slot, [direction, b, column]).map_or(zero, |value| value.value)
         };
         let output = |state: usize| {
             let column = |unit: usize| state * self.size + unit;
-            (0..self.size).map(|unit| value("h_initial", column(unit))).collect()
+            (0..self.size).map(|unit| value("h_initial", column(unit), self.zero())).collect()
         };
         let other = |state: usize| {
             let column = |unit: usize| (state - self.outputs) * self.hidden_size + unit;
-            (0..self.hidden_size).map(|unit| value("states_initial", column(unit))).collect()
+            (0..self.hidden_size).map(|unit| value("states_initial", column(unit), 0.0)).collect()
         };
         let others = self.outputs..self.op.cell.states.len();
         (0..self.outputs).map(output).chain(others.map(other)).collect()
+    }
+
+    /// What stands for 0 in the states that make up `y`.
+    fn zero(&self) -> f64 {
+        self.quantized.map_or(0.0, Quantized::zero)
+    }
+
+    /// States as of a sequence that begins without initial ones.
+    fn zeros(&self, like: &States) -> States {
+        let zero = |state: usize| if state < self.outputs { self.zero() } else { 0.0 };
+        like.iter().enumerate().map(|(at, state)| vec![zero(at); state.len()]).collect()
     }
 
     fn resets(&self, row: usize) -> bool {
@@ -239,9 +258,8 @@ impl<'a> Layer<'a> {
         states: &States,
         bounded: bool,
     ) -> Vec<Vec<Approx>> {
-        let zeros = || states.iter().map(|state| vec![0.0; state.len()]).collect();
         let reset = !self.op.backward && self.resets(row);
-        let states: States = if reset { zeros() } else { states.clone() };
+        let states: States = if reset { self.zeros(states) } else { states.clone() };
         let mut step = Step {
             layer: self,
             at: [direction, row],
@@ -297,7 +315,13 @@ impl Step<'_> {
                 }
             }
             CellValue::Recurrent(at) => self.rows[at][unit],
-            CellValue::State(state) => Approx::exact(self.states[state][unit]),
+            CellValue::State(state) => {
+                let value = self.states[state][unit];
+                match layer.quantized.filter(|_| state < layer.outputs) {
+                    None => Approx::exact(value),
+                    Some(quantized) => quantized.number(value),
+                }
+            }
             CellValue::Parameter(at) => read("parameters", [direction, at, unit]),
             CellValue::RowInput(at) => read("row_inputs", [direction, row, at]),
             CellValue::UnitInput(at) => {
@@ -358,7 +382,15 @@ impl Step<'_> {
     /// Multiplies the operand by one recurrent gate of every hidden unit.
     fn gemm(&self, gate: usize, operand: &[Approx]) -> Vec<Approx> {
         let units = 0..self.layer.hidden_size;
-        units.map(|unit| self.dot("r", gate * self.layer.hidden_size + unit, operand)).collect()
+        let row = |unit: usize| self.dot("r", gate * self.layer.hidden_size + unit, operand);
+        let Some(quantized) = self.layer.quantized else { return units.map(row).collect() };
+        let scales = self.layer.operand("r_scales").expect("the operation is valid");
+        let columns = scales.desc.dims[2] as usize;
+        let scale = |unit: usize| {
+            let column = (gate * self.layer.hidden_size + unit).min(columns - 1);
+            self.layer.element("r_scales", [self.at[0], 0, column]).expect("it is there")
+        };
+        units.map(|unit| quantized.gate(row(unit), scale(unit))).collect()
     }
 
     /// Multiplies the operand by columns of the weights, from a block of rows on.
@@ -397,6 +429,9 @@ impl Step<'_> {
 
     fn product(&self, weights: impl Iterator<Item = f64>, operand: &[Approx]) -> Approx {
         let layer = self.layer;
+        if let Some(quantized) = layer.quantized {
+            return quantized.sum(weights, operand);
+        }
         let tf32 = |value: Approx| match layer.op.math {
             MatmulMath::Tf32 => matmul::tf32(value),
             _ => value,
@@ -411,7 +446,11 @@ impl Step<'_> {
 
     /// Rounds values to the GEMM operand type.
     fn stored(&self, values: &[Approx]) -> Vec<Approx> {
-        values.iter().map(|value| value.stored(self.layer.y.dtype)).collect()
+        let stored = |value: &Approx| match self.layer.quantized {
+            None => value.stored(self.layer.y.dtype),
+            Some(quantized) => quantized.stored(*value),
+        };
+        values.iter().map(stored).collect()
     }
 
     /// The first state: optionally projected, rounded to its storage type.
@@ -459,13 +498,18 @@ struct Results<'a> {
 
 impl<'a> Results<'a> {
     fn new(
-        op: &'a Recurrence,
+        layer: &Layer<'a>,
         slots: &'a [&'static str],
         outputs: &'a [&'a TensorDesc],
     ) -> Results<'a> {
+        let op = layer.op;
         let filled = |(tensor, slot): (&&TensorDesc, &&str)| {
             let count = tensor.elements().unwrap_or(0) as usize;
-            let fill = if *slot == "saved" { 0.0 } else { tensor.dtype.round(op.fill.get()) };
+            let fill = match (*slot, layer.quantized) {
+                ("saved", _) => 0.0,
+                ("y", Some(quantized)) => quantized.stored(Approx::exact(op.fill.get())).value,
+                _ => tensor.dtype.round(op.fill.get()),
+            };
             Expected { values: vec![fill; count], bounds: vec![0.0; count] }
         };
         let expected = outputs.iter().zip(slots).map(filled).collect();

@@ -146,6 +146,8 @@ impl Network {
             let (dtype, dims) = self.tensor(role);
             let prefix = match role {
                 Role::Weights => "",
+                // Listed with the others.
+                Role::WeightNumbers => continue,
                 Role::WeightGradients => "d_",
                 _ => {
                     add(role.name(), dtype, &dims);
@@ -155,11 +157,10 @@ impl Network {
             for (pseudo_layer, kind) in self.weights() {
                 let block = self.space.block(pseudo_layer, kind).expect("it is one of the blocks");
                 let name = format!("{prefix}{}", self.rnn.torch_name(pseudo_layer, kind));
-                match kind {
-                    WeightKind::InputBias | WeightKind::RecurrentBias => {
-                        add(&name, dtype, &[block.rows]);
-                    }
-                    _ => add(&name, dtype, &[block.rows, block.columns]),
+                let (dtype, _) = self.tensor(self.space.tensor_of(kind).0);
+                match kind.is_vector() {
+                    true => add(&name, dtype, &[block.rows]),
+                    false => add(&name, dtype, &[block.rows, block.columns]),
                 }
             }
         }
@@ -186,8 +187,15 @@ impl Network {
         let mut values = Values::new();
         for role in self.roles().filter(|role| !role.is_output()) {
             let (_, dims) = self.tensor(role);
+            let integers = (self.space.elements_of(Role::Weights) as usize).min(weights.len());
+            let of_weights =
+                |weights: &[f64]| HostTensor::new(&[weights.len() as i64], weights.to_vec());
             let whole = match role {
-                Role::Weights => HostTensor::new(&[weights.len() as i64], weights.to_vec()),
+                Role::WeightNumbers => of_weights(&weights[integers..]),
+                Role::Weights if self.rnn.quantization.is_some() => {
+                    of_weights(&weights[..integers])
+                }
+                Role::Weights => of_weights(weights),
                 _ => given(role).unwrap_or_default(),
             };
             whole.expect(role.name(), &dims)?;

@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{NanPropagation, Real};
 use crate::frontend::FrontEnd;
-use crate::graph::{Cell, Direction, JsonReal, MatmulMath, RowLayout};
+use crate::graph::{Cell, Direction, JsonReal, MatmulMath, Quantization, RowLayout};
 use crate::rnn::cells::{CellClip, CellKind, CellOptions, ClipPoint};
 use crate::rnn::lower::{Extent, Network};
 use crate::rnn::mode::{BiasMode, InputMode, Join, Stacking};
@@ -37,6 +37,7 @@ struct RnnJson {
     bias: Option<String>,
     input_mode: Option<String>,
     dtype: String,
+    quantization: Option<Value>,
     math: Option<String>,
     layout: Option<String>,
     fill: Option<JsonReal>,
@@ -163,6 +164,12 @@ impl RnnJson {
                 InputMode::name,
             )?,
             dtype,
+            quantization: self
+                .quantization
+                .clone()
+                .map(Quantization::from_json)
+                .transpose()
+                .map_err(|error| error.context("rnn"))?,
             tf32: math == MatmulMath::Tf32,
             layout: choice("layout", self.layout.as_deref(), &layouts, RowLayout::name)?,
             fill: self.fill.map_or(Real::new(0.0), |fill| Real::new(fill.0)),

@@ -7,8 +7,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::{
-    Cell, GraphBuilder, Matmul, Op, OperationGraph, Recurrence, RecurrenceSlots, Reduction,
-    ReductionOp, Rng, RowLayout, Semantics, Transpose,
+    Cell, GraphBuilder, Matmul, MatmulMath, Op, OperationGraph, Quantization, Recurrence,
+    RecurrenceSlots, Reduction, ReductionOp, Rng, RowLayout, Semantics, Transpose,
 };
 use crate::rnn::mode::{InputMode, Join, Stacking};
 use crate::rnn::network::Rnn;
@@ -184,7 +184,10 @@ impl Lowering<'_> {
             true => below,
             false => {
                 let weights = self.weights(layer, WeightKind::Input);
-                self.graph.matmul(Matmul::new(rnn.math()), below, weights)?
+                match rnn.quantization {
+                    Some(own) => self.input_of_integers(layer, own, [below, weights])?,
+                    None => self.graph.matmul(Matmul::new(rnn.math()), below, weights)?,
+                }
             }
         };
         let apart = match top {
@@ -198,6 +201,7 @@ impl Lowering<'_> {
             layout: rnn.layout,
             apart,
             fill: rnn.fill,
+            quantization: rnn.quantization,
             with: RecurrenceSlots {
                 x_bias: rnn.bias.has_input(),
                 r_bias: rnn.bias.has_recurrent(),
@@ -220,6 +224,27 @@ impl Lowering<'_> {
         Ok(outputs[0])
     }
 
+    /// The input contributions of a quantised layer: integer GEMMs less the shift of the input, in
+    /// units of the scales.
+    fn input_of_integers(
+        &mut self,
+        layer: i64,
+        own: Quantization,
+        [below, weights]: [i64; 2],
+    ) -> Result<i64> {
+        let mut acc = self.graph.matmul(Matmul::new(MatmulMath::I32), below, weights)?;
+        if own.shift != 0 {
+            let dims = &self.graph.descriptor(weights).expect("it has just been added").dims;
+            let sum = Reduction { op: ReductionOp::Add, math: Math::I32 };
+            let sums = self.graph.reduction(sum, weights, &[dims[0], 1, dims[2]])?;
+            let less = Pointwise::new(Mode::Sub).math(Math::I32).alphas(1.0, own.shift as f64);
+            acc = self.graph.pointwise(less, &[acc, sums])?;
+        }
+        let scales = self.weights(layer, WeightKind::InputScales);
+        let scaled = Pointwise::new(Mode::Mul).math(Math::F32).alphas(own.unit(), 1.0);
+        self.graph.pointwise(scaled, &[acc, scales])
+    }
+
     fn operand(&mut self, slot: &'static str, layer: i64, x: i64) -> i64 {
         let (rnn, Extent { batch, rows }) = (self.rnn, self.extent);
         let count = |names: &[String]| names.len() as i64;
@@ -227,6 +252,7 @@ impl Lowering<'_> {
             "x" => x,
             "x_bias" => self.weights(layer, WeightKind::InputBias),
             "r" => self.weights(layer, WeightKind::Recurrent),
+            "r_scales" => self.weights(layer, WeightKind::RecurrentScales),
             "r_bias" => self.weights(layer, WeightKind::RecurrentBias),
             "projection" => self.weights(layer, WeightKind::Projection),
             "parameters" => self.weights(layer, WeightKind::Parameters),
@@ -236,11 +262,11 @@ impl Lowering<'_> {
             "reset" => self.shared(slot, Role::Reset, &[1, rows, 1], DType::Bool),
             "row_inputs" => {
                 let dims = [1, rows, count(&self.cell.row_inputs)];
-                self.shared(slot, Role::RowInputs, &dims, rnn.dtype)
+                self.shared(slot, Role::RowInputs, &dims, rnn.number_dtype())
             }
             _ => {
                 let dims = [1, rows, count(&self.cell.unit_inputs) * rnn.hidden_size];
-                self.shared(slot, Role::UnitInputs, &dims, rnn.dtype)
+                self.shared(slot, Role::UnitInputs, &dims, rnn.number_dtype())
             }
         }
     }
@@ -254,7 +280,7 @@ impl Lowering<'_> {
                 let dims = [rnn.directions(), rows, self.others()];
                 let offset = layer * dims.iter().product::<i64>();
                 let name = format!("history_l{layer}");
-                self.packed(Role::History, &name, offset, &dims, rnn.dtype)
+                self.packed(Role::History, &name, offset, &dims, rnn.number_dtype())
             }
             _ => {
                 let dims = match apart {
@@ -283,7 +309,8 @@ impl Lowering<'_> {
         let size = if first { rnn.state_size() } else { self.others() };
         let dims = [rnn.directions(), self.extent.batch, size];
         let offset = layer * dims.iter().product::<i64>();
-        self.packed(role, &format!("{}_l{layer}", role.name()), offset, &dims, rnn.dtype)
+        let dtype = if first { rnn.dtype } else { rnn.number_dtype() };
+        self.packed(role, &format!("{}_l{layer}", role.name()), offset, &dims, dtype)
     }
 
     fn shared(&mut self, slot: &'static str, role: Role, dims: &[i64], dtype: DType) -> i64 {
@@ -306,15 +333,14 @@ impl Lowering<'_> {
         let (rows, columns) = (block.rows, block.columns);
         let (dims, strides) = match kind {
             WeightKind::Input => ([directions, columns, rows], [apart, 1, columns]),
-            WeightKind::InputBias | WeightKind::RecurrentBias => {
-                ([directions, 1, rows], [apart, rows, 1])
-            }
+            kind if kind.is_vector() => ([directions, 1, rows], [apart, rows, 1]),
             _ => ([directions, rows, columns], [apart, columns, 1]),
         };
         let name = format!("{}_l{layer}", kind.torch_name());
-        let tensor = TensorDesc::packed(self.fresh(), name, &dims, self.rnn.dtype);
+        let (role, first) = self.space.tensor_of(kind);
+        let tensor = TensorDesc::packed(self.fresh(), name, &dims, self.rnn.weights_dtype(role));
         let tensor = TensorDesc { strides: strides.to_vec(), ..tensor };
-        self.place(Role::Weights, block.offset, tensor)
+        self.place(role, block.offset - first, tensor)
     }
 
     fn packed(&mut self, role: Role, name: &str, offset: i64, dims: &[i64], dtype: DType) -> i64 {
@@ -356,7 +382,7 @@ impl Network {
         let others = (cell.states.len() as i64 - 1) * rnn.hidden_size;
         let dims = match role.of_gradient() {
             Role::Input => vectors(rnn.input_size),
-            Role::Weights => vec![self.space.elements()],
+            role @ (Role::Weights | Role::WeightNumbers) => vec![self.space.elements_of(role)],
             Role::HInitial | Role::HFinal => vec![pseudo_layers, batch, rnn.state_size()],
             Role::StatesInitial | Role::StatesFinal => vec![pseudo_layers, batch, others],
             Role::Lengths => vec![batch],
@@ -378,7 +404,9 @@ impl Network {
             Role::DropoutSeeds => DType::I64,
             Role::Reset => DType::Bool,
             Role::Reserve => DType::U8,
-            _ => rnn.dtype,
+            role @ (Role::Weights | Role::WeightNumbers) => rnn.weights_dtype(role),
+            Role::Input | Role::HInitial | Role::Output | Role::HFinal => rnn.dtype,
+            _ => rnn.number_dtype(),
         };
         (dtype, dims)
     }

@@ -6,9 +6,10 @@ use crate::dropout::DropoutDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Real};
-use crate::graph::{Cell, Direction, MatmulMath, RowLayout};
+use crate::graph::{Cell, Direction, MatmulMath, Quantization, RowLayout, SUMMED_MAX};
 use crate::rnn::cells::{CellClip, CellKind, CellOptions};
 use crate::rnn::mode::{BiasMode, InputMode, Join, Stacking};
+use crate::rnn::role::Role;
 
 /// Maximum input and hidden size.
 const SIZE_MAX: i64 = i32::MAX as i64;
@@ -58,8 +59,11 @@ pub struct Rnn {
     /// Input mode of the first layer.
     pub input_mode: InputMode,
     /// Type of inputs, weights, states and outputs: f64, f32, f16 or bf16. Accumulators and cells
-    /// are f64 for f64, otherwise f32.
+    /// are f64 for f64, otherwise f32. With a quantization i8 or u8, the type of inputs, `h` and
+    /// outputs alone: matrices are i8, all else f32.
     pub dtype: DType,
+    /// What integers of inputs, `h` and outputs stand for.
+    pub quantization: Option<Quantization>,
     /// Whether f32 GEMMs may use tf32.
     pub tf32: bool,
     /// Order of the input and output vectors.
@@ -107,6 +111,7 @@ impl Rnn {
             bias: BiasMode::Double,
             input_mode: InputMode::Linear,
             dtype: DType::F32,
+            quantization: None,
             tf32: false,
             layout: RowLayout::SequenceMajor,
             fill: Real::new(0.0),
@@ -152,6 +157,11 @@ impl Rnn {
     /// Projects `h` to `size` elements.
     pub fn projection(self, size: i64) -> Rnn {
         Rnn { projection_size: Some(size), ..self }
+    }
+
+    /// Makes inputs, states and outputs 8-bit integers of a type, i8 or u8, and the weights i8.
+    pub fn quantised(self, dtype: DType, quantization: Quantization) -> Rnn {
+        Rnn { dtype, quantization: Some(quantization), ..self }
     }
 
     /// Sets the type.
@@ -239,7 +249,21 @@ impl Rnn {
         }
     }
 
-    /// Precision of the GEMMs.
+    /// The type of cell states, row and unit inputs, parameters and biases.
+    pub fn number_dtype(&self) -> DType {
+        if self.quantization.is_some() { DType::F32 } else { self.dtype }
+    }
+
+    /// The type of the caller's tensor that has weights.
+    pub(super) fn weights_dtype(&self, role: Role) -> DType {
+        match (self.quantization, role) {
+            (None, _) => self.dtype,
+            (Some(_), Role::WeightNumbers) => DType::F32,
+            (Some(_), _) => DType::I8,
+        }
+    }
+
+    /// Precision of the GEMMs; those of a quantised network are integers.
     pub fn math(&self) -> MatmulMath {
         match self.dtype {
             DType::F64 => MatmulMath::F64,
@@ -289,8 +313,12 @@ impl Rnn {
         if self.input_mode == InputMode::Skip && input != hidden {
             return bad(format!("skip input: the input size is {input}, the hidden size {hidden}"));
         }
-        if !self.dtype.is_float() {
-            return refuse(format!("data of {}, expected f64, f32, f16 or bf16", self.dtype));
+        match self.quantization {
+            Some(quantization) => self.check_quantization(quantization)?,
+            None if !self.dtype.is_float() => {
+                return refuse(format!("data of {}, expected f64, f32, f16 or bf16", self.dtype));
+            }
+            None => {}
         }
         if self.tf32 && self.dtype != DType::F32 {
             return refuse(format!("products in tf32 of data of {}", self.dtype));
@@ -308,6 +336,28 @@ impl Rnn {
             return refuse(format!("a sum of directions filled with {}, not 0", self.fill));
         }
         self.validate_cell()
+    }
+
+    fn check_quantization(&self, quantization: Quantization) -> Result<()> {
+        if !matches!(self.dtype, DType::I8 | DType::U8) {
+            let text = format!("rnn: quantised data of {}, expected i8 or u8", self.dtype);
+            return Err(Error::not_supported(text));
+        }
+        if let Some(rule) = quantization.broken_rule(self.dtype) {
+            return Err(Error::bad_param(format!("rnn: {rule}")));
+        }
+        let refused = [
+            (self.projection_size.is_some(), "a projection"),
+            (self.input_mode == InputMode::Skip, "a skipped input"),
+            (self.join == Join::Sum, "a sum of directions"),
+            (self.input_size > SUMMED_MAX, "sums beyond 32 bits"),
+        ];
+        match refused.into_iter().find(|(is_so, _)| *is_so) {
+            Some((_, rule)) => {
+                Err(Error::not_supported(format!("rnn: {rule} of a quantised network")))
+            }
+            None => Ok(()),
+        }
     }
 
     fn validate_cell(&self) -> Result<()> {

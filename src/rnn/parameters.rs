@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::rnn::mode::BiasMode;
 use crate::rnn::network::Rnn;
+use crate::rnn::role::Role;
 use crate::rnn::weights::{WeightKind, WeightSpace};
 
 /// A tensor on the host.
@@ -71,14 +72,25 @@ impl WeightSpace {
 }
 
 impl Rnn {
-    /// Encodes the values of a weight space as bytes.
+    /// Encodes the values of a weight space as bytes; of a quantised network, those of
+    /// [`Role::Weights`] and behind them those of [`Role::WeightNumbers`].
     pub fn encode(&self, values: &[f64]) -> Vec<u8> {
-        let size = self.dtype.bytes();
-        let mut bytes = vec![0; values.len() * size];
-        for (value, element) in values.iter().zip(bytes.chunks_exact_mut(size)) {
-            self.dtype.write(*value, element);
-        }
-        bytes
+        let integers = match self.quantization.and_then(|_| WeightSpace::new(self).ok()) {
+            Some(space) => (space.elements_of(Role::Weights) as usize).min(values.len()),
+            None => values.len(),
+        };
+        let (weights, numbers) = values.split_at(integers);
+        let parts = [(weights, Role::Weights), (numbers, Role::WeightNumbers)];
+        let encoded = parts.into_iter().flat_map(|(values, role)| {
+            let dtype = self.weights_dtype(role);
+            let size = dtype.bytes();
+            let mut bytes = vec![0; values.len() * size];
+            for (value, element) in values.iter().zip(bytes.chunks_exact_mut(size)) {
+                dtype.write(*value, element);
+            }
+            bytes
+        });
+        encoded.collect()
     }
 
     /// Torch's name of a parameter: `weight_ih_l0`, `bias_hh_l1_reverse`.
@@ -105,8 +117,7 @@ impl Rnn {
             let tensor = parameter(&name)
                 .ok_or_else(|| Error::bad_param(format!("weights `{name}` are missing")))?;
             let block = space.block(pseudo_layer, kind).expect("asked for what there is");
-            let vector = matches!(kind, WeightKind::InputBias | WeightKind::RecurrentBias);
-            match vector {
+            match kind.is_vector() {
                 true => tensor.expect(&name, &[block.rows])?,
                 false => tensor.expect(&name, &[block.rows, block.columns])?,
             }
@@ -164,6 +175,9 @@ impl Rnn {
                 WeightKind::RecurrentBias => part(b, (at * 2 + 1) * rows, 1, order),
                 WeightKind::Parameters => part(p, at * 3 * hidden, 1, &[0, 2, 1]),
                 WeightKind::Projection => Err(Error::not_supported("ONNX has no projection")),
+                WeightKind::InputScales | WeightKind::RecurrentScales => {
+                    Err(Error::not_supported("ONNX has no quantised weights"))
+                }
             }
         })
     }
@@ -219,6 +233,10 @@ impl Rnn {
                     let inner = part(bias, biases * hidden).split_off((gates * hidden) as usize);
                     let outer = vec![0.0; ((gates - 1) * hidden) as usize];
                     [outer, inner].concat()
+                }
+                WeightKind::InputScales | WeightKind::RecurrentScales => {
+                    let text = "oneDNN weights of a quantised network: quantise those in f32";
+                    return Err(Error::not_supported(text));
                 }
             })
         })

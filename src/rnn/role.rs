@@ -5,8 +5,10 @@
 pub enum Role {
     /// `x`: the input vectors of all steps.
     Input,
-    /// The weight space.
+    /// The weight space; of a quantised network the matrices, of 8-bit integers.
     Weights,
+    /// Of a quantised network, the weights that are f32: parameters, biases and scales.
+    WeightNumbers,
     /// `hx`: the initial `h` of every pseudo-layer.
     HInitial,
     /// `cx`: the other initial states of every pseudo-layer.
@@ -56,9 +58,10 @@ pub enum Role {
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 24] = [
+    pub const ALL: [Role; 25] = [
         Role::Input,
         Role::Weights,
+        Role::WeightNumbers,
         Role::HInitial,
         Role::StatesInitial,
         Role::Lengths,
@@ -88,6 +91,7 @@ impl Role {
         match self {
             Role::Input => "input",
             Role::Weights => "weights",
+            Role::WeightNumbers => "weight_numbers",
             Role::HInitial => "h_0",
             Role::StatesInitial => "c_0",
             Role::Lengths => "lengths",

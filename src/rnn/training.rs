@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::dropout::{POSITION_BYTES, SEED_BYTES};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::expr::{Mode, Pointwise};
 use crate::graph::{Op, Operation, OperationGraph, RowLayout, Vjp, cone, zero_beyond_lengths};
 use crate::rnn::lower::{ALIGNMENT, Extent, Network, Place};
@@ -37,8 +37,11 @@ impl Rnn {
     /// of all of which are computed.
     ///
     /// # Errors
-    /// As [`Rnn::network`] and [`OperationGraph::vjp`].
+    /// As [`Rnn::network`] and [`OperationGraph::vjp`]; `NotSupported` for a quantised network.
     pub fn training(&self, extent: Extent, with: Optional) -> Result<Training> {
+        if self.quantization.is_some() {
+            return Err(Error::not_supported("rnn: gradients of a quantised network"));
+        }
         let base = self.lowered(extent, Optional { reserve: true, ..with })?;
         let roles: BTreeMap<i64, Place> = base.places.iter().map(|of| (of.uid, *of)).collect();
         let differentiable = |tensor: &&TensorDesc| roles[&tensor.uid].role.gradient().is_some();

@@ -3,14 +3,20 @@
 //! For every pseudo-layer (`layer * directions + direction`) the buffer holds the input matrices of
 //! all gates, the recurrent matrices of all gates, the projection and the cell's parameters. The
 //! input and recurrent biases of every pseudo-layer follow all matrices. Matrices are row-major
-//! with a row per hidden unit; the gates of one kind are contiguous, so they form one matrix. There
-//! is no padding: this is cuDNN's layout, whose size client programs compute themselves. Kernels
-//! read in vectors what happens to be aligned, and the rest element by element.
+//! with a row per hidden unit; the gates of one kind are contiguous, so they form one matrix.
+//!
+//! Matrices of a quantised network are 8-bit integers, in a buffer of their own; all else is f32 in
+//! another one, with a scale for each row of the matrices.
+//!
+//! There is no padding: this is cuDNN's layout, whose size client programs compute themselves.
+//! Kernels read in vectors what happens to be aligned, and the rest element by element.
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Cell;
 use crate::rnn::mode::InputMode;
 use crate::rnn::network::Rnn;
+use crate::rnn::role::Role;
 
 /// Largest linLayerID (section 6.2.1.31).
 const LIN_LAYER_MAX: i32 = 8;
@@ -18,7 +24,8 @@ const LIN_LAYER_MAX: i32 = 8;
 /// The weights of one kind and pseudo-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// Offset of the first element, in elements from the start of the space.
+    /// Offset of the first element, in elements from the start of the space, in which those of
+    /// matrices of integers precede numbers.
     pub offset: i64,
     /// Rows of all gates.
     pub rows: i64,
@@ -41,6 +48,10 @@ pub enum WeightKind {
     InputBias,
     /// `[recurrent gates * hidden, 1]`: bias of the recurrent GEMMs.
     RecurrentBias,
+    /// `[gates * hidden, 1]`, of a quantised network: what 1 in a row of the input GEMM stands for.
+    InputScales,
+    /// `[recurrent gates * hidden, 1]`: that of the recurrent GEMMs.
+    RecurrentScales,
 }
 
 impl WeightKind {
@@ -48,17 +59,34 @@ impl WeightKind {
     const MATRICES: [WeightKind; 4] =
         [WeightKind::Input, WeightKind::Recurrent, WeightKind::Projection, WeightKind::Parameters];
     const BIASES: [WeightKind; 2] = [WeightKind::InputBias, WeightKind::RecurrentBias];
+    /// Kinds of a quantised network: integers, and numbers.
+    const INTEGERS: [WeightKind; 2] = [WeightKind::Input, WeightKind::Recurrent];
+    const NUMBERS: [WeightKind; 5] = [
+        WeightKind::Parameters,
+        WeightKind::InputBias,
+        WeightKind::RecurrentBias,
+        WeightKind::InputScales,
+        WeightKind::RecurrentScales,
+    ];
     /// All kinds.
-    pub const ALL: [WeightKind; 6] = [
+    pub const ALL: [WeightKind; 8] = [
         WeightKind::Input,
         WeightKind::Recurrent,
         WeightKind::Projection,
         WeightKind::Parameters,
         WeightKind::InputBias,
         WeightKind::RecurrentBias,
+        WeightKind::InputScales,
+        WeightKind::RecurrentScales,
     ];
 
-    /// Torch's name of the parameter; `parameters` has none in torch.
+    /// Whether there is one element for each row.
+    pub fn is_vector(self) -> bool {
+        use WeightKind::{InputBias, InputScales, RecurrentBias, RecurrentScales};
+        matches!(self, InputBias | RecurrentBias | InputScales | RecurrentScales)
+    }
+
+    /// Torch's name of the parameter; `parameters` and scales have none in torch.
     pub fn torch_name(self) -> &'static str {
         match self {
             WeightKind::Input => "weight_ih",
@@ -67,6 +95,8 @@ impl WeightKind {
             WeightKind::Parameters => "parameters",
             WeightKind::InputBias => "bias_ih",
             WeightKind::RecurrentBias => "bias_hh",
+            WeightKind::InputScales => "weight_ih_scales",
+            WeightKind::RecurrentScales => "weight_hh_scales",
         }
     }
 }
@@ -96,8 +126,10 @@ pub struct WeightParams {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightSpace {
     /// Blocks of each pseudo-layer, in the order of [`WeightKind::ALL`].
-    blocks: Vec<[Option<Block>; 6]>,
+    blocks: Vec<[Option<Block>; 8]>,
     elements: i64,
+    /// Of a quantised network, how many elements are integers.
+    integers: Option<i64>,
     element_bytes: i64,
     hidden: i64,
     /// Number of gates with an input matrix, and with a recurrent matrix.
@@ -114,13 +146,22 @@ impl WeightSpace {
         let cell = rnn.build_cell();
         let count = (rnn.layers * rnn.directions()) as usize;
         let mut space = WeightSpace {
-            blocks: vec![[None; 6]; count],
+            blocks: vec![[None; 8]; count],
             elements: 0,
+            integers: None,
             element_bytes: rnn.dtype.bytes() as i64,
             hidden: rnn.hidden_size,
             gates: [cell.gates.len() as i32, cell.recurrent_gates() as i32],
         };
-        for kinds in [&WeightKind::MATRICES[..], &WeightKind::BIASES[..]] {
+        let quantised = rnn.quantization.is_some();
+        let kinds: [&[WeightKind]; 2] = match quantised {
+            true => [&WeightKind::INTEGERS, &WeightKind::NUMBERS],
+            false => [&WeightKind::MATRICES, &WeightKind::BIASES],
+        };
+        for (part, kinds) in kinds.into_iter().enumerate() {
+            if quantised && part == 1 {
+                space.integers = Some(space.elements);
+            }
             for pseudo_layer in 0..count {
                 for kind in kinds {
                     let layer = pseudo_layer as i64 / rnn.directions();
@@ -144,12 +185,27 @@ impl WeightSpace {
 
     /// Size of the space in bytes (`mcdnnGetRNNWeightSpaceSize`, section 6.2.1.32).
     pub fn bytes(&self) -> u64 {
-        (self.elements * self.element_bytes) as u64
+        let numbers = self.elements_of(Role::WeightNumbers) * DType::F32.bytes() as i64;
+        (self.elements_of(Role::Weights) * self.element_bytes + numbers) as u64
     }
 
     /// Size of the space in elements.
     pub fn elements(&self) -> i64 {
         self.elements
+    }
+
+    /// Elements of the caller's tensor of a role: one of the two that have weights.
+    pub fn elements_of(&self, role: Role) -> i64 {
+        let integers = self.integers.unwrap_or(self.elements);
+        if role == Role::WeightNumbers { self.elements - integers } else { integers }
+    }
+
+    /// The caller's tensor that has weights of a kind, and the first of its elements.
+    pub(super) fn tensor_of(&self, kind: WeightKind) -> (Role, i64) {
+        match self.integers {
+            Some(first) if !WeightKind::INTEGERS.contains(&kind) => (Role::WeightNumbers, first),
+            _ => (Role::Weights, 0),
+        }
     }
 
     /// Number of layers times directions.
@@ -170,8 +226,8 @@ impl WeightSpace {
     /// buffer.
     ///
     /// # Errors
-    /// `BadParam` for a pseudo-layer out of range, a linLayerID below 0 or above both 8 and the
-    /// cell's last, or weights that exceed the buffer.
+    /// `NotSupported` for a quantised network; `BadParam` for a pseudo-layer out of range, a
+    /// linLayerID below 0 or above both 8 and the cell's last, or weights that exceed the buffer.
     pub fn params(
         &self,
         pseudo_layer: i32,
@@ -179,6 +235,9 @@ impl WeightSpace {
         space_bytes: u64,
     ) -> Result<WeightParams> {
         let bad = |rule: String| Err(Error::bad_param(format!("weight params: {rule}")));
+        if self.integers.is_some() {
+            return Err(Error::not_supported("weight params: a quantised network has two spaces"));
+        }
         let count = self.blocks.len();
         if pseudo_layer < 0 || pseudo_layer as usize >= count {
             return bad(format!("pseudo-layer {pseudo_layer}, the network has {count}"));
@@ -227,6 +286,7 @@ fn shape(rnn: &Rnn, cell: &Cell, layer: i64, kind: WeightKind) -> Option<[i64; 2
     let (gates, recurrent) = (cell.gates.len() as i64, cell.recurrent_gates() as i64);
     let parameters = cell.parameters.len() as i64;
     let skipped = layer == 0 && rnn.input_mode == InputMode::Skip;
+    let quantised = rnn.quantization.is_some();
     let (given, shape) = match kind {
         WeightKind::Input => (!skipped, [gates * hidden, rnn.layer_input_size(layer)]),
         WeightKind::Recurrent => (true, [recurrent * hidden, state]),
@@ -234,6 +294,8 @@ fn shape(rnn: &Rnn, cell: &Cell, layer: i64, kind: WeightKind) -> Option<[i64; 2
         WeightKind::Parameters => (true, [parameters, hidden]),
         WeightKind::InputBias => (rnn.bias.has_input(), [gates * hidden, 1]),
         WeightKind::RecurrentBias => (rnn.bias.has_recurrent(), [recurrent * hidden, 1]),
+        WeightKind::InputScales => (quantised, [gates * hidden, 1]),
+        WeightKind::RecurrentScales => (quantised, [recurrent * hidden, 1]),
     };
     (given && shape[0] > 0).then_some(shape)
 }

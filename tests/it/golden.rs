@@ -10,7 +10,7 @@ use kiln::engine::{self};
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, Direction, Matmul, MatmulMath,
-    Recurrence, Reduction, ReductionOp, RowLayout, Signal, Softcap,
+    Quantization, Recurrence, Reduction, ReductionOp, RowLayout, Signal, Softcap,
 };
 use kiln::kernel::KernelPlan;
 use kiln::rnn::{CellKind, CellOptions};
@@ -327,6 +327,10 @@ fn recurrent_layers() {
     let lstm = layer(CellKind::Lstm, plain, MatmulMath::F32, [8, 64]);
     let lstm = recurrent(&lstm, 16, DType::F16);
     assert_golden("sm80_rnn_f16_lstm_mma.cu", &sources("rnn_cta", &lstm));
+    let quantization = Some(Quantization::new(63.0, 128));
+    let integers = layer(CellKind::Lstm, plain, MatmulMath::F32, [8, 64]);
+    let integers = recurrent(&Recurrence { quantization, ..integers }, 16, DType::U8);
+    assert_golden("sm75_rnn_u8_lstm_mma.cu", &sources("rnn_cta", &integers));
     let options = CellOptions { projected: true, peephole: true, ..plain };
     let with = everything(CellKind::Lstm);
     let (layout, direction) = (RowLayout::Packed, Direction::Both);

@@ -10,7 +10,7 @@ use kiln::engine::{self, EngineConfig, engines};
 use kiln::escape::is_word;
 use kiln::expr::Real;
 use kiln::graph::{
-    Attention, AttentionBackward, AttentionShape, Direction, MatmulMath, Recurrence,
+    Attention, AttentionBackward, AttentionShape, Direction, MatmulMath, Quantization, Recurrence,
     RecurrenceSlots, RowLayout, Signal, Softcap,
 };
 use kiln::plan::{Dump, Problem};
@@ -247,6 +247,10 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         let (layout, direction) = (RowLayout::Packed, Direction::Both);
         Recurrence { with, layout, direction, ..Recurrence::new(cell, 8, 64) }
     };
+    let quantised = |op: Recurrence| {
+        let quantization = Some(Quantization::new(63.0, 128));
+        Recurrence { quantization, ..op }
+    };
     let own = user_cells::layer_norm_lstm().unwrap();
     let gated = || user_cells::minimal_gated_unit().unwrap();
     vec![
@@ -272,6 +276,7 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (rms_gradients([300, 96]), vec![]),
         (recurrent(&cell(gated()), 5, DType::F32), vec![]),
         (recurrent(&cell(gated()), 5, DType::F16), vec![]),
+        (recurrent(&quantised(cell(gated())), 5, DType::U8), vec![]),
         (views::rope("rope_halves"), vec![]),
         (views::split_heads(), vec![]),
         (convolution::grouped(), vec![]),

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Math, NanPropagation, Real};
-use kiln::graph::{Direction, MatmulMath, Op, Recurrence, RecurrenceSlots, RowLayout};
+use kiln::graph::{
+    Direction, MatmulMath, Op, Quantization, Recurrence, RecurrenceSlots, RowLayout,
+};
 
 use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
 use kiln::tensor::TensorDesc;
@@ -36,20 +38,26 @@ pub fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
     let others = (count(&cell.states) - outputs) * units;
     let [blocks, recurrent] =
         [cell.blocks(), cell.recurrent_gates()].map(|count| count as i64 * units);
-    // What is read at every step is f32, in double precision f64.
+    // What is read at every step is f32, in double precision f64. Beside a quantised state numbers
+    // are f32.
     let stepped = if dtype == DType::F64 { dtype } else { DType::F32 };
+    let [weights, number] = match op.quantization {
+        Some(_) => [DType::I8, DType::F32],
+        None => [dtype; 2],
+    };
     let of = |slot: &str| match slot {
         "x" => ([directions, rows, count(&cell.gates) * units], stepped),
-        "x_bias" => ([directions, 1, count(&cell.gates) * units], dtype),
+        "x_bias" => ([directions, 1, count(&cell.gates) * units], number),
         "r" if cell.is_transposed() => ([directions, blocks, units], dtype),
-        "r" => ([directions, blocks, size], dtype),
-        "r_bias" => ([directions, 1, recurrent], dtype),
+        "r" => ([directions, blocks, size], weights),
+        "r_scales" => ([directions, 1, recurrent], number),
+        "r_bias" => ([directions, 1, recurrent], number),
         "projection" => ([directions, size, units], dtype),
-        "parameters" => ([directions, count(&cell.parameters), units], dtype),
-        "row_inputs" => ([1, rows, count(&cell.row_inputs)], dtype),
-        "unit_inputs" => ([1, rows, count(&cell.unit_inputs) * units], dtype),
+        "parameters" => ([directions, count(&cell.parameters), units], number),
+        "row_inputs" => ([1, rows, count(&cell.row_inputs)], number),
+        "unit_inputs" => ([1, rows, count(&cell.unit_inputs) * units], number),
         "h_initial" | "h_final" => ([directions, op.batch, size], dtype),
-        "states_initial" | "states_final" => ([directions, op.batch, others], dtype),
+        "states_initial" | "states_final" => ([directions, op.batch, others], number),
         "history" => ([directions, rows, others], stepped),
         "saved" => ([directions, rows, count(&op.saved) * units], stepped),
         "lengths" => ([1, 1, op.batch], DType::I32),
@@ -112,6 +120,9 @@ pub fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
             let values = harness::fill(tensor, 9, 1.0).into_iter();
             values.map(|value| f64::from(value > 0.7)).collect()
         }
+        "r" if tensor.dtype == DType::I8 => harness::fill(tensor, 1, 127.0),
+        "r_scales" => harness::fill(tensor, 2, scale / 32.0),
+        "h_initial" if op.quantization.is_some() => harness::fill(tensor, 3, 255.0),
         "r" | "projection" => harness::fill(tensor, tensor.uid as u64, 2.0 * scale),
         _ => harness::fill(tensor, tensor.uid as u64, 1.0),
     };
@@ -153,7 +164,13 @@ fn samples(sizes: [i64; 2]) -> Vec<(Recurrence, DType)> {
         (of(CellKind::Gru, plain, MatmulMath::F32), DType::F32),
         (of(CellKind::Lstm, projected, MatmulMath::F64), DType::F64),
         (of(CellKind::GruResetBefore, plain, MatmulMath::Tf32), DType::F32),
+        (of_integers(of(CellKind::Lstm, plain, MatmulMath::F32), 128), DType::U8),
+        (of_integers(of(CellKind::GruResetBefore, plain, MatmulMath::F32), 0), DType::I8),
     ]
+}
+
+fn of_integers(op: Recurrence, shift: i64) -> Recurrence {
+    Recurrence { quantization: Some(Quantization::new(63.0, shift)), ..op }
 }
 
 /// Warps that share squares of rows, and blocks without units, have statistics too.

@@ -3,10 +3,12 @@
 
 use kiln::engine;
 use kiln::expr::{Math, NanPropagation, Real};
-use kiln::graph::{Cell, Direction, MatmulMath, Recurrence, RecurrenceSlots, RowLayout};
+use kiln::graph::{
+    Cell, Direction, MatmulMath, Quantization, Recurrence, RecurrenceSlots, RowLayout,
+};
 use kiln::plan::{ExecutionPlan, Problem};
 use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
-use kiln::{DType, Kiln, OperationGraph, Result};
+use kiln::{DType, Kiln, OperationGraph, Result, TensorDesc};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -45,6 +47,13 @@ pub struct Layer {
     drop_nan: bool,
     gate_clip: Option<f64>,
     cell_clip: Option<Clip>,
+    /// What integers of 8 bits stand for: so many a unit, and which for 0.
+    scale: Option<f64>,
+    #[serde(default)]
+    shift: i64,
+    /// Whether all weights of 8 bits have one scale.
+    #[serde(default)]
+    per_tensor: bool,
     /// Whether tensors are aligned to one element alone.
     #[serde(default)]
     misaligned: bool,
@@ -141,17 +150,21 @@ impl Layer {
             apart: self.apart,
             fill: Real::new(self.fill),
             with: self.slots(&cell),
+            quantization: self.scale.map(|scale| Quantization::new(scale, self.shift)),
             ..Recurrence::new(cell, self.batch, self.hidden)
         }
     }
 
     pub fn graph(&self) -> OperationGraph {
         let graph = recurrence::graph(&self.operation(), self.steps, self.dtype);
-        if !self.misaligned {
-            return graph;
-        }
         let mut tensors = graph.tensors().to_vec();
-        tensors.iter_mut().for_each(|tensor| tensor.alignment = tensor.dtype.bytes());
+        if self.misaligned {
+            tensors.iter_mut().for_each(|tensor| tensor.alignment = tensor.dtype.bytes());
+        }
+        let scales = |tensor: &&mut TensorDesc| tensor.name == "r_scales" && self.per_tensor;
+        for scales in tensors.iter_mut().filter(scales) {
+            *scales = TensorDesc::packed(scales.uid, "r_scales", &[1; 3], scales.dtype);
+        }
         OperationGraph::new(tensors, graph.operations().to_vec()).expect("it is valid")
     }
 

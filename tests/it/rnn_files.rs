@@ -35,6 +35,65 @@ fn every_cell_of_the_documents_has_a_problem_file() {
     }
 }
 
+/// A file of 8-bit integers: inputs and outputs are integers, weights have scales.
+#[test]
+fn files_of_integers_run_as_the_reference_does() {
+    let path = format!("{}/examples/problems/rnn_integers.json", env!("CARGO_MANIFEST_DIR"));
+    let network = network(&fs::read_to_string(&path).expect("it is there"));
+    let types: Vec<(String, DType)> =
+        network.named_inputs().into_iter().map(|of| (of.name, of.dtype)).collect();
+    for (name, dtype) in [
+        ("input", DType::U8),
+        ("weight_ih_l0", DType::I8),
+        ("weight_hh_l1", DType::I8),
+        ("bias_ih_l0", DType::F32),
+        ("weight_ih_scales_l0", DType::F32),
+        ("weight_hh_scales_l1_reverse", DType::F32),
+        ("h_0", DType::U8),
+        ("c_0", DType::F32),
+    ] {
+        assert!(types.contains(&(name.to_owned(), dtype)), "{name}: {types:?}");
+    }
+    let run = ["run", &path, "--random", "1", "--check", "--sanitize", "--json"];
+    let document = json(&succeeds(&run));
+    let checks = document["checks"].as_array().expect("outputs are checked");
+    assert!(checks.len() >= network.named_outputs().len(), "{document}");
+}
+
+#[test]
+fn integers_that_make_no_sense_are_refused() {
+    let own = r#""dtype": "u8", "quantization": {"scale": 63, "shift": 128}"#;
+    let document = |more: &str| {
+        format!(
+            r#"{{"rnn": {{"cell": "lstm", "input_size": 4, "hidden_size": 4, "batch": 1,
+            "steps": 2, {more}}}}}"#
+        )
+    };
+    for (more, text) in [
+        (r#""dtype": "u8""#.to_owned(), "rnn: data of u8, expected f64, f32, f16 or bf16"),
+        (own.replace("u8", "f16"), "rnn: quantised data of f16, expected i8 or u8"),
+        (own.replace("63", "0"), "rnn: the scale 0 is not a positive number in f32"),
+        (own.replace("128", "300"), "rnn: the shift 300 is not a number of u8"),
+        (
+            own.replace("\"shift\"", "\"shifts\""),
+            "rnn: malformed quantization: unknown field `shifts`, expected `scale` or `shift`",
+        ),
+        (format!(r#"{own}, "projection_size": 2"#), "rnn: a projection of a quantised network"),
+        (format!(r#"{own}, "input_mode": "skip""#), "rnn: a skipped input of a quantised network"),
+        (
+            format!(r#"{own}, "direction": "both", "join": "sum""#),
+            "rnn: a sum of directions of a quantised network",
+        ),
+    ] {
+        let error = Network::from_json(&document(&more)).expect_err(text);
+        assert_eq!(error.to_string(), text, "{more}");
+    }
+    let error = Problem::from_json(&document(&format!(r#"{own}, "backward": true"#)));
+    let error = error.expect_err("it has no gradients");
+    assert_eq!(error.kind(), ErrorKind::NotSupported);
+    assert_eq!(error.to_string(), "rnn: gradients of a quantised network");
+}
+
 /// A file with `backward` runs all passes, whose gradients have torch's names.
 #[test]
 fn files_with_gradients_run_the_passes_of_training() {

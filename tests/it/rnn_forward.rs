@@ -8,7 +8,7 @@ use std::path::Path;
 use kiln::cache::Pack;
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::Real;
-use kiln::graph::{Direction, RowLayout};
+use kiln::graph::{Direction, Quantization, RowLayout};
 use kiln::layers::{ForwardMode, PersistentRnn, RnnForward, RnnPack};
 use kiln::plan::{DeviceMemory, Manifest, Memory, Origin, Problem};
 use kiln::rnn::{
@@ -89,8 +89,10 @@ fn networks_run_on_the_device_as_the_reference_says() {
         ..Optional::default()
     };
     let lstm_all = Optional { states_initial: true, states_final: true, history: true, ..all };
+    let (plain, shifted) = (Optional::default(), Quantization::new(63.0, 128));
+    let lstm = Rnn::lstm(12, 16).layers(2).bidirectional().peephole();
     let cases = [
-        ("lstm", Rnn::lstm(12, 16), Optional::default()),
+        ("lstm", Rnn::lstm(12, 16), plain),
         ("lstm, all tensors", Rnn::lstm(12, 16).layers(2).bidirectional(), lstm_all),
         ("gru", Rnn::gru(8, 24).layers(2).dtype(DType::F16), all),
         ("gru, reset before", Rnn::new(CellKind::GruResetBefore, 8, 16).dtype(DType::Bf16), all),
@@ -116,6 +118,9 @@ fn networks_run_on_the_device_as_the_reference_says() {
         ("lstm, projection", Rnn::lstm(8, 16).projection(8), lstm_all),
         ("lstm, peephole, projection", Rnn::lstm(8, 16).peephole().projection(8), lstm_all),
         ("lstm, f64", Rnn::lstm(5, 7).dtype(DType::F64), lstm_all),
+        ("lstm, u8", Rnn::lstm(12, 16).layers(2).quantised(DType::U8, shifted), plain),
+        ("lstm, i8", lstm.quantised(DType::I8, Quantization::new(60.0, 0)), lstm_all),
+        ("gru, u8", Rnn::gru(20, 40).quantised(DType::U8, shifted).fill(-1.0), all),
     ];
     let kiln = harness::kiln();
     for (what, rnn, with) in cases {

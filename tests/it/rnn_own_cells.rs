@@ -37,6 +37,39 @@ fn cell(name: &str, gates: &[&str], stages: Vec<Stage>) -> Cell {
     }
 }
 
+/// A cell whose state is its input, whatever its GEMM gives.
+pub fn copies_input() -> Cell {
+    let lines: &[(&str, Mode, &[&str])] = &[("next_h", Mode::Identity, &["x_h"])];
+    cell("copies_input", &["h"], vec![stage(Some(("h", "h")), lines, &["next_h"])])
+}
+
+/// An LSTM whose state is cut off at 0.
+pub fn cut_off_lstm() -> Cell {
+    let lines: &[(&str, Mode, &[&str])] = &[
+        ("i_sum", Mode::Add, &["x_i", "r_i"]),
+        ("f_sum", Mode::Add, &["x_f", "r_f"]),
+        ("g_sum", Mode::Add, &["x_g", "r_g"]),
+        ("o_sum", Mode::Add, &["x_o", "r_o"]),
+        ("i", Mode::SigmoidFwd, &["i_sum"]),
+        ("f", Mode::SigmoidFwd, &["f_sum"]),
+        ("g", Mode::TanhFwd, &["g_sum"]),
+        ("o", Mode::SigmoidFwd, &["o_sum"]),
+        ("kept", Mode::Mul, &["f", "c"]),
+        ("new", Mode::Mul, &["i", "g"]),
+        ("next_c", Mode::Add, &["kept", "new"]),
+        ("c_tanh", Mode::TanhFwd, &["next_c"]),
+        ("out", Mode::Mul, &["o", "c_tanh"]),
+        ("next_h", Mode::ReluFwd, &["out"]),
+    ];
+    let gates = ["i", "f", "g", "o"];
+    let stage = Stage {
+        gemm: Some(RecurrentGemm::new("h", &gates)),
+        ..stage(None, lines, &["next_h", "next_c"])
+    };
+    let states = ["h", "c"].map(str::to_owned).to_vec();
+    Cell { states, ..cell("cut_off_lstm", &gates, vec![stage]) }
+}
+
 /// Cells whose GEMMs begin in a later stage, one of them with that of its projection alone.
 pub fn later_gemms() -> [Cell; 3] {
     let reset: &[(&str, Mode, &[&str])] =

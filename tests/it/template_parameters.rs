@@ -12,7 +12,7 @@ use kiln::engine::{self, EngineConfig, engines};
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, Matmul, MatmulMath, Op,
-    Recurrence, Reduction, ReductionOp,
+    Quantization, Recurrence, Reduction, ReductionOp,
 };
 use kiln::kernel::KernelSpec;
 use kiln::rnn::{CellKind, CellOptions};
@@ -111,6 +111,8 @@ fn more_graphs() -> Vec<OperationGraph> {
         golden::centred([16, 512, 768]),
         convolution::depthwise_filter_with("rich"),
         lstm(),
+        integers(CellKind::GruResetBefore, -7),
+        integers(CellKind::Lstm, 0),
         row_beside_matrix(&[]),
         row_beside_matrix(&[48]),
         rounded_mean(&[64, 1000], &[64, 1]),
@@ -150,6 +152,13 @@ fn lstm() -> OperationGraph {
     let options = CellOptions { projected: true, peephole: true, ..CellOptions::default() };
     let op = layer(CellKind::Lstm, options, MatmulMath::F32, [8, 64]);
     recurrent(&Recurrence { with: everything(CellKind::Lstm), ..op }, 5, DType::F16)
+}
+
+/// A quantised layer with everything that there is.
+fn integers(kind: CellKind, shift: i64) -> OperationGraph {
+    let op = layer(kind, CellOptions::default(), MatmulMath::F32, [8, 64]);
+    let quantization = Some(Quantization::new(63.0, shift));
+    recurrent(&Recurrence { with: everything(kind), quantization, ..op }, 5, DType::I8)
 }
 
 /// A batched GEMM in which each batch has its own M and N, and K if that is `limited`.

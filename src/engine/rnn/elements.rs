@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::engine::rnn::cell_struct::CellStruct;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::signature::{Indent, ctype};
-use crate::expr::{Identifiers, Math};
-use crate::graph::{CellValue, Direction, LayerNormStatistics, Stage};
+use crate::expr::{Identifiers, Math, Real};
+use crate::graph::{CellValue, Direction, LayerNormStatistics, Quantization, Stage};
 use crate::tensor::TensorDesc;
 
 /// Slots with a row per step.
@@ -72,14 +72,15 @@ pub(super) struct StepInput {
 pub(super) struct Written {
     /// C++ expression of the element.
     to: String,
-    ctype: &'static str,
+    /// C++ function that gives it from a number.
+    narrow: String,
 }
 
 /// A state of a cell.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct State {
     pub(super) name: String,
-    /// C++ expression of its first value in memory.
+    /// C++ expression of its first value.
     pub(super) initial: Option<String>,
     /// Where its last value is written.
     #[serde(rename = "final")]
@@ -110,6 +111,14 @@ pub(super) struct LayerNorm {
     epsilon: String,
 }
 
+/// How h is quantised: C++ literals.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct QuantizedState {
+    scale: String,
+    shift: i64,
+    unit: String,
+}
+
 /// C++ expressions of one layer.
 #[derive(Debug, Clone)]
 pub(super) struct Elements<'a> {
@@ -134,6 +143,11 @@ fn pointer(slot: &str, tensor: &TensorDesc) -> String {
     let written = matches!(slot, "y" | "h_final" | "states_final" | "history" | "saved");
     let constant = if written { "" } else { "const " };
     format!("{constant}{}*", ctype(tensor.dtype))
+}
+
+/// The conversion from a number to a storage type.
+fn narrow(ctype: &str) -> String {
+    format!("Narrow<{ctype}>::from")
 }
 
 /// Characters of a line.
@@ -315,7 +329,11 @@ impl<'a> Elements<'a> {
         let outputs = cell.outputs();
         let written = |slot: &str, row: &str, column: &str| {
             let tensor = layer.tensor(slot).expect("the slot is there");
-            Written { to: self.element(slot, row, column), ctype: ctype(tensor.dtype) }
+            let narrow = match slot {
+                "h_final" if layer.quantization().is_some() => self.narrow_h().to_owned(),
+                _ => narrow(ctype(tensor.dtype)),
+            };
+            Written { to: self.element(slot, row, column), narrow }
         };
         let state = |at: usize| {
             let output = at < outputs;
@@ -323,9 +341,13 @@ impl<'a> Elements<'a> {
             let initial = match at {
                 _ if output && (cell.projected || !op.with.h_initial) => None,
                 _ if output => {
-                    Some(self.element("h_initial", "b", &Self::vector_column(at, "unit")))
+                    let column = Self::vector_column(at, "unit");
+                    let element = self.element("h_initial", "b", &column);
+                    Some(format!("{}({element})", self.widen_h()))
                 }
-                _ if op.with.states_initial => Some(self.element("states_initial", "b", &others())),
+                _ if op.with.states_initial => {
+                    Some(format!("widen({})", self.element("states_initial", "b", &others())))
+                }
                 _ => None,
             };
             let last = match at {
@@ -349,10 +371,54 @@ impl<'a> Elements<'a> {
             let value = op.cell.final_value(name).expect("the layer is valid");
             let tensor = layer.tensor("saved").expect("something is saved");
             let to = self.element("saved", "row", &Self::vector_column(at, "unit"));
-            let written = Written { to, ctype: ctype(tensor.dtype) };
+            let written = Written { to, narrow: narrow(ctype(tensor.dtype)) };
             SavedValue { written, member: self.cell.name(value).to_owned() }
         };
         op.saved.iter().enumerate().map(saved).collect()
+    }
+
+    /// C++ function from a number to an element of h, and back.
+    pub(super) fn narrow_h(&self) -> &'static str {
+        if self.layer.quantization().is_some() { "quantized" } else { "Narrow<Stored>::from" }
+    }
+
+    pub(super) fn widen_h(&self) -> &'static str {
+        if self.layer.quantization().is_some() { "number" } else { "widen" }
+    }
+
+    /// How h is quantised, if it is.
+    pub(super) fn quantization(&self) -> Option<QuantizedState> {
+        let Quantization { scale, shift } = self.layer.quantization()?;
+        let unit = Real::new(self.layer.quantization()?.unit());
+        let [scale, unit] = [scale, unit].map(|of| of.literal(Math::F32));
+        Some(QuantizedState { scale, shift, unit })
+    }
+
+    /// A recurrent gate from its accumulator, and what that is too large by.
+    pub(super) fn gate(
+        &self,
+        gate: usize,
+        acc: String,
+        compensation: impl FnOnce() -> String,
+    ) -> String {
+        match (self.layer.quantization().is_some(), self.layer.is_compensated()) {
+            (false, _) => acc,
+            (_, false) => format!("dequantized({acc}, 0, {})", self.recurrent_scale(gate)),
+            (_, true) => {
+                let scale = self.recurrent_scale(gate);
+                format!("dequantized({acc}, {}, {scale})", compensation())
+            }
+        }
+    }
+
+    /// The factor from integers to a gate, of a row of recurrent weights.
+    pub(super) fn recurrent_scale(&self, gate: usize) -> String {
+        let scales = self.layer.tensor("r_scales").expect("quantised weights have scales");
+        let column = match scales.dims[2] {
+            1 => "0".to_owned(),
+            _ => Self::vector_column(gate, "unit"),
+        };
+        format!("widen({}) * UNIT", self.element("r_scales", "0", &column))
     }
 
     /// Member of the cell that becomes a state.

@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::engine::access::stored;
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
-use crate::graph::{CanonicalGraph, Op, Recurrence, RowLayout, Semantics};
+use crate::graph::{CanonicalGraph, Op, Quantization, Recurrence, RowLayout, Semantics};
 use crate::tensor::TensorDesc;
 
 /// The recurrence of a graph, which is its only operation.
@@ -138,9 +138,30 @@ impl<'a> Layer<'a> {
         stages.map(|stage| stage.statistics.len() as i64).max().unwrap_or(0)
     }
 
-    /// Storage type of the weights.
+    /// Storage type of h.
     pub(super) fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// Storage type of the weights.
+    pub(super) fn weights_dtype(&self) -> DType {
+        if self.quantization().is_some() { DType::I8 } else { self.dtype }
+    }
+
+    /// C++ type of accumulators.
+    pub(super) fn accumulator(&self) -> &'static str {
+        if self.quantization().is_some() { "int" } else { "Math" }
+    }
+
+    /// What h stands for, if it is quantised.
+    pub(super) fn quantization(&self) -> Option<Quantization> {
+        self.op.quantization
+    }
+
+    /// Whether GEMMs with h less its shift are GEMMs with h, less a compensation for each row of
+    /// weights.
+    pub(super) fn is_compensated(&self) -> bool {
+        self.quantization().is_some_and(|of| of.shift != 0)
     }
 
     pub(super) fn hidden_size(&self) -> i64 {

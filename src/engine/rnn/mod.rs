@@ -14,6 +14,7 @@ mod parameters;
 mod refusal;
 mod schedule;
 mod step;
+mod step_buffers;
 mod step_gemm;
 mod step_kernels;
 mod variables;

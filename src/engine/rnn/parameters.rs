@@ -5,11 +5,12 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::header::KernelNames;
+use crate::engine::instruction::MmaInstruction;
 use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, wrapped};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, LL_LOADS, MathPath, PlacedGemm, Schedule};
 use crate::engine::rnn::variables::{
-    Gate, Gemm, LayerState, LayerVariables, Mma, OperandBuffer, Parameter, PrepackVariables,
+    Gate, Gemm, LayerState, LayerVariables, OperandBuffer, Parameter, PrepackVariables,
     SharedVariables, StageOperand, StageVariables, StepLoad, Weights,
 };
 use crate::engine::signature::{Indent, ctype};
@@ -97,11 +98,15 @@ impl Writer<'_> {
         let simt = !self.schedule.mma();
         let template = match (entry, simt) {
             ("rnn", true) => "rnn/sm75_rnn_simt.cu",
-            ("rnn", false) => "rnn/sm80_rnn_mma.cu",
+            ("rnn", false) => "rnn/sm75_rnn_mma.cu",
             (_, true) => "rnn/sm75_rnn_prepack_simt.cu",
-            (_, false) => "rnn/sm80_rnn_prepack_mma.cu",
+            (_, false) => "rnn/sm75_rnn_prepack_mma.cu",
         };
-        let (sm, variant) = if simt { ("sm75", "simt") } else { ("sm80", "mma") };
+        let (sm, variant) = match (simt, self.is_quantised()) {
+            (true, _) => ("sm75", "simt"),
+            (false, true) => ("sm75", "mma"),
+            (false, false) => ("sm80", "mma"),
+        };
         let (dtype, cell) = (self.layer.dtype(), self.layer.cell_word());
         let stem = format!("{sm}_{entry}_{dtype}_{cell}_{variant}");
         KernelNames { stem, template, entry }.spec(self.arch, variables)
@@ -158,6 +163,8 @@ impl Writer<'_> {
             stored: ctype(layer.dtype()),
             element: if simt { math.register() } else { ctype(layer.dtype()) },
             math: math.register(),
+            weight: if self.is_quantised() { ctype(layer.weights_dtype()) } else { "Stored" },
+            accumulator: layer.accumulator(),
             constants,
             fields: addresses.chain(scratch).chain(numbers.into_iter().map(number)).collect(),
             rows: tensors.iter().map(|(slot, _)| elements.row_function(slot)).collect(),
@@ -200,6 +207,9 @@ impl Writer<'_> {
             parameters: self.cell_parameters(),
             stages: self.stages(),
             functions: programs.functions,
+            quantization: elements.quantization(),
+            narrow_h: elements.narrow_h(),
+            compensated: layer.is_compensated(),
             stage_programs: programs.lines,
             projection: self.projection().map(|(at, placed)| self.gemm(at, placed)),
             layer_norms: layer.layer_norms_max(),
@@ -246,20 +256,15 @@ impl Writer<'_> {
         lines.into_iter().chain(tensors.lines().map(|line| line.trim().to_owned())).collect()
     }
 
-    fn mma(&self) -> Mma {
-        let name = match self.schedule.path {
-            MathPath::MmaTf32 => "tf32",
-            _ if self.layer.dtype() == DType::Bf16 => "bf16",
-            _ => "f16",
+    fn mma(&self) -> MmaInstruction {
+        let [a, b] = match (self.schedule.path, self.layer.dtype()) {
+            (MathPath::MmaTf32, _) => ["tf32"; 2],
+            (_, DType::Bf16) => ["bf16"; 2],
+            (_, DType::I8) => ["s8"; 2],
+            (_, DType::U8) => ["s8", "u8"],
+            _ => ["f16"; 2],
         };
-        Mma {
-            shape: format!("m16n8k{}", self.schedule.path.fragment_k()),
-            a: name,
-            b: name,
-            sum: "f32",
-            sum_type: "float",
-            constraint: "f",
-        }
+        MmaInstruction::new(self.schedule.path.fragment_k(), [a, b]).on(self.arch)
     }
 
     fn constants(&self) -> Vec<Constant> {
@@ -385,21 +390,26 @@ impl Writer<'_> {
                 && (self.layer.output_size() / self.layer.outputs()) % vector == 0
                 && access_bytes(y, &strides, &y.dims[..2], *vector) == vector * stored
         };
-        [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+        [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    /// Biases and parameters in shared memory order.
+    /// Biases, parameters and scales in shared memory order; compensations follow.
     fn vectors(&self) -> Vec<String> {
         let (op, elements) = (self.layer.op, &self.elements);
         let counts = [
             ("x_bias", if op.with.x_bias { op.cell.gates.len() } else { 0 }),
             ("r_bias", if op.with.r_bias { op.cell.recurrent_gates() } else { 0 }),
             ("parameters", op.cell.parameters.len()),
+            ("r_scales", if self.is_quantised() { op.cell.recurrent_gates() } else { 0 }),
         ];
-        let element = |slot: &str, at: usize| match slot {
-            "x_bias" => elements.element(slot, "0", &elements.gate_column(at, "unit")),
-            "r_bias" => elements.element(slot, "0", &Elements::vector_column(at, "unit")),
-            _ => elements.element(slot, &at.to_string(), "unit"),
+        let element = |slot: &str, at: usize| {
+            let element = match slot {
+                "x_bias" => elements.element(slot, "0", &elements.gate_column(at, "unit")),
+                "r_bias" => elements.element(slot, "0", &Elements::vector_column(at, "unit")),
+                "r_scales" => return elements.recurrent_scale(at),
+                _ => elements.element(slot, &at.to_string(), "unit"),
+            };
+            format!("widen({element})")
         };
         let of_slot = |(slot, count)| (0..count).map(move |at| element(slot, at));
         counts.into_iter().flat_map(of_slot).collect()
@@ -413,8 +423,13 @@ impl Writer<'_> {
         match slot {
             "x_bias" => 0,
             "r_bias" => x,
-            _ => x + r,
+            "parameters" => x + r,
+            _ => x + r + op.cell.parameters.len(),
         }
+    }
+
+    fn is_quantised(&self) -> bool {
+        self.layer.quantization().is_some()
     }
 
     /// Values read at every step, with their biases.
@@ -455,11 +470,16 @@ impl Writer<'_> {
         let stage = &cell.stages[at];
         let mut gemms = schedule.gemms.iter().enumerate();
         let gemm = gemms.find(|(_, of)| of.shape.stage == Some(at));
-        let first_bias = self.first_vector("r_bias");
+        let [first_bias, first_scale] = ["r_bias", "r_scales"].map(|slot| self.first_vector(slot));
         let gates = stage.gemm.iter().flat_map(|of| 0..of.gates.len()).map(|gate| {
             let row = cell.first_gate(at) + gate;
-            let name = elements.cell.recurrent(row).to_owned();
-            Gate { name, bias: op.with.r_bias.then_some(first_bias + row) }
+            let scale = first_scale + row;
+            Gate {
+                name: elements.cell.recurrent(row).to_owned(),
+                bias: op.with.r_bias.then_some(first_bias + row),
+                scale: self.is_quantised().then_some(scale),
+                compensation: layer.is_compensated().then_some(scale + cell.recurrent_gates()),
+            }
         });
         StageVariables {
             gemm: gemm.map(|(at, placed)| self.gemm(at, placed)),

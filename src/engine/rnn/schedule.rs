@@ -44,6 +44,8 @@ pub(super) struct Variant {
 /// The arithmetic that runs the GEMMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MathPath {
+    /// Tensor cores, 8-bit integers.
+    MmaI8,
     /// Tensor cores, 16-bit operands.
     Mma16,
     /// Tensor cores, tf32 operands.
@@ -143,12 +145,17 @@ pub(super) struct Memory {
 impl MathPath {
     /// K of an MMA.
     pub(super) fn fragment_k(self) -> i64 {
-        if self == MathPath::MmaTf32 { 8 } else { 16 }
+        match self {
+            MathPath::MmaI8 => 32,
+            MathPath::MmaTf32 => 8,
+            MathPath::Mma16 | MathPath::Simt => 16,
+        }
     }
 
     /// Tensor cores where they support the layer's type with the requested precision.
     pub(super) fn of(layer: &Layer<'_>, target: &Target) -> MathPath {
         match (layer.dtype(), layer.op.math) {
+            _ if layer.quantization().is_some() => MathPath::MmaI8,
             _ if target.arch.capability < 80 => MathPath::Simt,
             (DType::F16 | DType::Bf16, _) => MathPath::Mma16,
             (_, MatmulMath::Tf32) => MathPath::MmaTf32,
@@ -215,14 +222,16 @@ impl Variant {
     }
 }
 
-/// Clocks of an m16n8k16 MMA on one of the four tensor cores of an SM: 4,096 operations at the
-/// dense rate with f32 accumulators of NVIDIA's white papers, of which `mma.sync` reaches five
-/// eighths from Hopper on (Luo et al. 2024).
-fn mma_clocks(arch: Arch) -> f64 {
-    match arch.capability {
-        ..86 => 8.0,
-        90..120 => 6.4,
-        // GeForce: 512 operations per SM and clock.
+/// Clocks of an MMA of 16 x 8 and 32 bytes of K on one of the four tensor cores of an SM: 4,096
+/// operations of 16 bits at the dense rate with f32 accumulators of NVIDIA's white papers, of which
+/// `mma.sync` reaches five eighths from Hopper on (Luo et al. 2024); 8,192 of 8 bits.
+fn mma_clocks(arch: Arch, path: MathPath) -> f64 {
+    match (arch.capability, path) {
+        (..80, _) => 16.0,
+        (80..86, _) => 8.0,
+        (90..120, _) => 6.4,
+        // GeForce: 512 operations of 16 bits per SM and clock, 2,048 of 8.
+        (_, MathPath::MmaI8) => 16.0,
         _ => 32.0,
     }
 }
@@ -268,8 +277,10 @@ impl Schedule {
             MathPath::Simt => 2 * math_bytes,
             _ => 4,
         };
-        // What a CTA has of so many rows of weights per gate, whole groups of 8 for each warp.
-        let cta_rows = |rows: i64| ceil_div(rows, 8 * warps_n * group_ctas) * 8 * warps_n;
+        // What a CTA has of so many rows of weights per gate: whole groups of 8 for each warp, and
+        // 16 bytes of h.
+        let granule = (8 * warps_n).max(16 / element_bytes);
+        let cta_rows = |rows: i64| ceil_div(rows, granule * group_ctas) * granule;
         let mut left = weight_registers;
         let place = |shape: &GemmShape| {
             let unit_groups = cta_rows(shape.rows) / (8 * warps_n);
@@ -298,7 +309,7 @@ impl Schedule {
         let row_elements = gemms.iter().map(padded_k).max().unwrap_or(0).max(exchange_width);
         let row_stride = ceil_div(row_elements, k_step) * k_step + 16 / element_bytes;
         let mut schedule = Schedule {
-            mma_clocks: mma_clocks(target.arch),
+            mma_clocks: mma_clocks(target.arch, path),
             f32_lanes: if target.arch.capability < 86 { 64.0 } else { 128.0 },
             settings,
             exchange,
@@ -514,10 +525,13 @@ impl Schedule {
     }
 }
 
-/// Number of vectors of a layer with one value per hidden unit.
+/// Number of vectors of a layer with one value per hidden unit: biases, parameters, and what
+/// quantised weights need.
 fn vectors(layer: &Layer<'_>) -> i64 {
     let (op, cell) = (layer.op, &layer.op.cell);
     let x = if op.with.x_bias { cell.gates.len() } else { 0 };
     let r = if op.with.r_bias { cell.recurrent_gates() } else { 0 };
-    (x + r + cell.parameters.len()) as i64
+    let compensations = if layer.is_compensated() { cell.recurrent_gates() } else { 0 };
+    let scales = if layer.quantization().is_some() { cell.recurrent_gates() } else { 0 };
+    (x + r + cell.parameters.len() + scales + compensations) as i64
 }

@@ -1,10 +1,10 @@
 //! The GEMMs of `rnn_step`, of all batch rows at once, on the GEMM engines.
 
 use crate::engine::rnn::layer::{GemmShape, Layer};
-use crate::engine::rnn::step_kernels::Buffer;
+use crate::engine::rnn::step_buffers::Buffer;
 use crate::engine::{Engine, Supported};
 use crate::error::Result;
-use crate::graph::{Matmul, Op, OperationGraph};
+use crate::graph::{Matmul, MatmulMath, Op, OperationGraph};
 use crate::kernel::{Argument, KernelPlan};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -29,22 +29,23 @@ impl Layer<'_> {
         (engine, target): (&dyn Engine, &Target),
         then: impl FnOnce(SupportedGemm<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (op, dtype) = (self.op, self.dtype());
+        let (op, dtype) = (self.op, self.weights_dtype());
         let weights = self.tensor(gemm.slot()).expect("the GEMM has weights");
         // K and the columns of the result: all blocks of rows of the weights.
         let [k, columns] = if gemm.transposed { [1, 2] } else { [2, 1] };
         let strides = [0, k, columns].map(|axis| weights.strides[axis]);
         let [directions, k, columns] = [0, k, columns].map(|axis| weights.dims[axis]);
         let mut graph = OperationGraph::builder();
-        graph.tensor(TensorDesc::packed(A, "a", &[directions, op.batch, k], dtype));
+        graph.tensor(TensorDesc::packed(A, "a", &[directions, op.batch, k], self.dtype()));
         graph.tensor(TensorDesc {
             strides: strides.to_vec(),
             alignment: weights.alignment,
             ..TensorDesc::packed(B, "b", &[directions, k, columns], dtype)
         });
         let results = [directions, op.batch, columns];
-        graph.tensor(TensorDesc::packed(C, "c", &results, op.math.dtype()));
-        let matmul = Op::Matmul(Matmul::new(op.math));
+        let math = if self.quantization().is_some() { MatmulMath::I32 } else { op.math };
+        graph.tensor(TensorDesc::packed(C, "c", &results, math.dtype()));
+        let matmul = Op::Matmul(Matmul::new(math));
         graph.operation_into(matmul, &[A, B], &[C]);
         let graph = graph.build()?;
         let canonical = graph.canonical();

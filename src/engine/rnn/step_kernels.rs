@@ -7,9 +7,10 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::header::KernelNames;
 use crate::engine::rnn::elements::{
-    Constant, Elements, Field, InputRow, LayerNorm, RowFunction, SavedValue, State,
+    Constant, Elements, Field, InputRow, LayerNorm, QuantizedState, RowFunction, SavedValue, State,
 };
 use crate::engine::rnn::layer::{GemmShape, Layer};
+use crate::engine::rnn::step_buffers::Buffer;
 use crate::engine::signature::ctype;
 use crate::expr::Math;
 use crate::graph::CellValue;
@@ -22,45 +23,6 @@ pub(super) const THREADS: u32 = 256;
 const TEMPLATE: &str = "rnn/sm75_rnn_cell.cu";
 const ENTRY: &str = "rnn_cell";
 
-/// Buffers of the workspace, in order: vectors of every batch row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Buffer {
-    /// h.
-    Hidden,
-    /// The states other than h.
-    States,
-    /// Results of the GEMMs with recurrent weights; with transposed weights, of the last one.
-    Gates,
-    /// Results of the projection.
-    Projected,
-    /// Results of a stage that are the operand of a GEMM.
-    Operand,
-    /// Results of stages that later stages read.
-    Carried,
-}
-
-impl Buffer {
-    const ALL: [Buffer; 6] = [
-        Buffer::Hidden,
-        Buffer::States,
-        Buffer::Gates,
-        Buffer::Projected,
-        Buffer::Operand,
-        Buffer::Carried,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Buffer::Hidden => "hidden",
-            Buffer::States => "states",
-            Buffer::Gates => "gates",
-            Buffer::Projected => "projected",
-            Buffer::Operand => "operand",
-            Buffer::Carried => "carried",
-        }
-    }
-}
-
 /// Variables of the template.
 #[derive(Serialize)]
 struct Variables {
@@ -69,6 +31,11 @@ struct Variables {
     listing: Vec<String>,
     stored: &'static str,
     math: &'static str,
+    /// C++ type of accumulators.
+    accumulator: &'static str,
+    /// How h is quantised, and the C++ function from a number to an element of h.
+    quantization: Option<QuantizedState>,
+    narrow_h: &'static str,
     constants: Vec<Constant>,
     /// Kernel parameters, and functions that return their rows.
     fields: Vec<Field>,
@@ -116,6 +83,10 @@ struct Kernel {
     /// The first value of h in a column, and whether states are read.
     h_first: Option<String>,
     reads_initial: bool,
+    /// The weight of a `row` at `k`, and the first compensation of the block's direction, where
+    /// there are compensations.
+    compensated_weight: Option<String>,
+    compensations: String,
     /// Where the last value of h in a column is written, and whether the other states are written.
     h_final: Option<String>,
     states_final: bool,
@@ -244,31 +215,41 @@ impl<'a> StepKernels<'a> {
         let (dtype, vectors, (length, constant)) = match buffer {
             Buffer::Hidden => (stored, 1, operand),
             Buffer::States => (math, cell.states.len() - cell.outputs(), hidden),
+            Buffer::Gates if layer.quantization().is_some() => (DType::I32, gates, hidden),
             Buffer::Gates => (math, gates, hidden),
             Buffer::Projected => (math, usize::from(cell.projected), output),
             Buffer::Operand if cell.is_transposed() => (stored, 1, operand),
             Buffer::Operand => (stored, 1, hidden),
             Buffer::Carried => (math, self.carried.len(), hidden),
+            Buffer::Compensation => (DType::I32, gates, hidden),
         };
         (dtype, vectors, length, constant)
     }
 
+    /// The buffers that the layer has.
+    fn buffers(&self) -> impl Iterator<Item = Buffer> {
+        let compensated = self.layer.is_compensated();
+        Buffer::ALL.into_iter().filter(move |of| *of != Buffer::Compensation || compensated)
+    }
+
     /// Sizes of the buffers in bytes.
     pub(super) fn scratch(&self) -> Vec<u64> {
-        let rows = self.layer.op.direction.count() * self.layer.op.batch;
-        let bytes = |buffer: &Buffer| {
-            let (dtype, vectors, length, _) = self.shape(*buffer);
+        let (directions, batch) = (self.layer.op.direction.count(), self.layer.op.batch);
+        let bytes = |buffer: Buffer| {
+            let (dtype, vectors, length, _) = self.shape(buffer);
+            let rows = if buffer == Buffer::Compensation { directions } else { directions * batch };
             (rows * vectors as i64 * length * dtype.bytes() as i64).max(1) as u64
         };
-        Buffer::ALL.iter().map(bytes).collect()
+        self.buffers().map(bytes).collect()
     }
 
     /// The function that returns a vector of the block's batch row.
     fn row_function(&self, buffer: Buffer) -> RowFunction {
         let (dtype, vectors, _, length) = self.shape(buffer);
+        let of = if buffer == Buffer::Compensation { "block_direction()" } else { "blockIdx.x" };
         let row = match vectors {
-            0 | 1 => "index_t(blockIdx.x)".to_owned(),
-            _ => format!("(index_t(blockIdx.x) * {vectors} + n)"),
+            0 | 1 => format!("index_t({of})"),
+            _ => format!("(index_t({of}) * {vectors} + n)"),
         };
         RowFunction {
             ctype: format!("{}*", ctype(dtype)),
@@ -291,7 +272,7 @@ impl<'a> StepKernels<'a> {
         let StepKernels { elements, layer, .. } = self;
         let (op, cell) = (layer.op, &elements.cell);
         let tensors = layer.tensors().map(|(slot, uid)| elements.field(slot, uid));
-        let buffers = Buffer::ALL.into_iter().map(|buffer| Field {
+        let buffers = self.buffers().map(|buffer| Field {
             ctype: format!("{}*", ctype(self.shape(buffer).0)),
             name: buffer.name().to_owned(),
         });
@@ -308,6 +289,10 @@ impl<'a> StepKernels<'a> {
         let operand = operand.map(|size| {
             Constant::new("OPERAND_SIZE", size, "of the operand, for all rows of the weights")
         });
+        let gates = kernel
+            .compensated_weight
+            .as_ref()
+            .map(|_| Constant::new("RECURRENT_GATES", layer.op.cell.recurrent_gates() as i64, ""));
         let phases = &kernel.phases;
         let stages = phases.iter().any(|phase| matches!(phase, Phase::Stage { .. }));
         let normalises = |phase: &Phase| match phase {
@@ -324,13 +309,18 @@ impl<'a> StepKernels<'a> {
             listing: if stages { elements.listing() } else { Vec::new() },
             stored: ctype(dtype),
             math: op.math.dtype().register(),
-            constants: extents.into_iter().chain(operand).chain(elements.constants()).collect(),
+            accumulator: layer.accumulator(),
+            quantization: elements.quantization(),
+            narrow_h: elements.narrow_h(),
+            constants: { extents.into_iter().chain(operand).chain(gates) }
+                .chain(elements.constants())
+                .collect(),
             fields: tensors
                 .chain(buffers)
                 .chain(numbers.iter().map(|(name, _)| number(name)))
                 .chain([number("at")])
                 .collect(),
-            rows: rows.chain(Buffer::ALL.map(|buffer| self.row_function(buffer))).collect(),
+            rows: rows.chain(self.buffers().map(|buffer| self.row_function(buffer))).collect(),
             functions,
             layout: op.layout.name(),
             lengths: op.with.lengths,
@@ -356,7 +346,7 @@ impl<'a> StepKernels<'a> {
         };
         let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", layer.cell_word());
         let arguments = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
-        let scratch = (0..Buffer::ALL.len()).map(Argument::Scratch);
+        let scratch = (0..self.buffers().count()).map(Argument::Scratch);
         KernelPlan {
             spec: KernelNames { stem, template: TEMPLATE, entry: ENTRY }
                 .spec(self.arch, &variables),
@@ -386,13 +376,22 @@ impl<'a> StepKernels<'a> {
         let h_initial = self.layer.tensor("h_initial").is_some();
         let h_first = match h_initial {
             true => self.elements.element("h_initial", "b", "column"),
-            false => "Narrow<Stored>::from(0.f)".to_owned(),
+            false => format!("{}(0.f)", self.elements.narrow_h()),
         };
         let others = self.elements.states().into_iter().skip(1);
         let reads_initial = h_initial || others.into_iter().any(|state| state.initial.is_some());
         let about = "the initial states of a recurrent layer.";
         let (kind, h_first) = ("initial", Some(h_first));
-        self.kernel(kind, about, Kernel { kind, h_first, reads_initial, ..Kernel::default() })
+        let compensated = self.layer.is_compensated();
+        let kernel = Kernel {
+            kind,
+            h_first,
+            reads_initial,
+            compensated_weight: compensated.then(|| self.elements.element("r", "row", "k")),
+            compensations: self.vector(Buffer::Compensation, 0),
+            ..Kernel::default()
+        };
+        self.kernel(kind, about, kernel)
     }
 
     /// The kernel that writes the final states.
@@ -468,7 +467,7 @@ impl<'a> StepKernels<'a> {
             let (hidden, y) = output.unzip();
             let from = match (&element, &hidden) {
                 (Some(element), _) => element.clone(),
-                (None, Some(hidden)) => format!("Math(widen({hidden}))"),
+                (None, Some(hidden)) => format!("Math({}({hidden}))", self.elements.widen_h()),
                 (None, None) => "Math(0)".to_owned(),
             };
             let next = self.elements.next_state(at).to_owned();
@@ -523,9 +522,11 @@ impl<'a> StepKernels<'a> {
         let gates = gates.map(|gate| {
             let row = cell.first_gate(stage) + gate;
             let vector = if cell.is_transposed() { 0 } else { row };
+            let acc = format!("{}[unit]", self.vector(Buffer::Gates, vector));
+            let compensation = || format!("{}[unit]", self.vector(Buffer::Compensation, row));
             Gate {
                 name: members.recurrent(row).to_owned(),
-                from: format!("{}[unit]", self.vector(Buffer::Gates, vector)),
+                from: elements.gate(row, acc, compensation),
                 bias: op.with.r_bias.then(|| self.recurrent_bias(row)),
             }
         });

@@ -1,11 +1,12 @@
-//! Variables of the templates of persistent layers (`rnn/sm80_rnn_mma.cu` and its relatives).
+//! Variables of the templates of persistent layers (`rnn/sm75_rnn_mma.cu` and its relatives).
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::engine::instruction::MmaInstruction;
 use crate::engine::rnn::elements::{
-    Constant, Field, InputRow, LayerNorm, RowFunction, SavedValue, State,
+    Constant, Field, InputRow, LayerNorm, QuantizedState, RowFunction, SavedValue, State,
 };
 
 /// Variables that the layer and its prepack kernel have in common.
@@ -15,11 +16,14 @@ pub(super) struct SharedVariables {
     pub(super) simt: bool,
     /// The instruction, with tensor cores.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mma: Option<Mma>,
+    pub(super) mma: Option<MmaInstruction>,
     /// C++ types of weights and y, of operands of the GEMMs, and of all else.
     pub(super) stored: &'static str,
     pub(super) element: &'static str,
     pub(super) math: &'static str,
+    /// C++ types of weights and of accumulators.
+    pub(super) weight: &'static str,
+    pub(super) accumulator: &'static str,
     pub(super) constants: Vec<Constant>,
     /// Kernel parameters, and functions that return their rows.
     pub(super) fields: Vec<Field>,
@@ -27,17 +31,6 @@ pub(super) struct SharedVariables {
     pub(super) exchange: &'static str,
     /// C++ condition.
     pub(super) reverse: &'static str,
-}
-
-/// Variables of `device/ptx/mma.cuh`.
-#[derive(Serialize)]
-pub(super) struct Mma {
-    pub(super) shape: String,
-    pub(super) a: &'static str,
-    pub(super) b: &'static str,
-    pub(super) sum: &'static str,
-    pub(super) sum_type: &'static str,
-    pub(super) constraint: &'static str,
 }
 
 /// The weights of a GEMM.
@@ -99,6 +92,11 @@ pub(super) struct LayerVariables {
     pub(super) shape: Vec<String>,
     pub(super) listing: Vec<String>,
     pub(super) functions: BTreeSet<&'static str>,
+    /// How h is quantised, and C++ functions from a number to an element of h and back.
+    pub(super) quantization: Option<QuantizedState>,
+    pub(super) narrow_h: &'static str,
+    /// Whether there are compensations.
+    pub(super) compensated: bool,
     /// Names of all members of a cell, and of those that are read at every step.
     pub(super) members: String,
     pub(super) step_inputs: String,
@@ -196,6 +194,9 @@ pub(super) struct Gate {
     pub(super) name: String,
     /// The vector that is added to it.
     pub(super) bias: Option<usize>,
+    /// The vector that its integers are multiplied by, and the one that is subtracted before.
+    pub(super) scale: Option<usize>,
+    pub(super) compensation: Option<usize>,
 }
 
 /// Results of a stage that are the operand of a GEMM.

@@ -27,6 +27,7 @@ const L2_BYTES: f64 = 32.0;
 pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let multiply_adds: f64 = schedule.gemms.iter().map(|of| multiply_adds(schedule, of)).sum();
     let math = match schedule.path {
+        MathPath::MmaI8 => multiply_adds / 4096.0 * schedule.mma_clocks / 4.0,
         MathPath::Mma16 => multiply_adds / 2048.0 * schedule.mma_clocks / 4.0,
         MathPath::MmaTf32 => multiply_adds / 1024.0 * schedule.mma_clocks / 4.0,
         MathPath::Simt => multiply_adds / schedule.f32_lanes,

@@ -23,8 +23,11 @@ impl Recurrence {
     /// The derivative of the layer's cell.
     ///
     /// # Errors
-    /// `NotSupported` for a layer that is a gradient itself, and as [`Cell::vjp`].
+    /// `NotSupported` for a layer that is quantised or a gradient itself, and as [`Cell::vjp`].
     fn cell_vjp(&self, given: Given) -> Result<CellVjp> {
+        if self.quantization.is_some() {
+            return Err(Error::not_supported(format!("{self}: no gradient of a quantised layer")));
+        }
         if self.backward {
             return Err(Error::not_supported(format!("{self}: no gradient of a gradient")));
         }

@@ -13,8 +13,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::{
-    Cell, Direction, LayerNormStatistics, MatmulMath, Recurrence, RecurrenceSlots, RecurrentGemm,
-    RowLayout, Stage,
+    Cell, Direction, LayerNormStatistics, MatmulMath, Quantization, Recurrence, RecurrenceSlots,
+    RecurrentGemm, RowLayout, Stage,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -82,6 +82,24 @@ struct StatisticsJson {
     epsilon: JsonReal,
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuantizationJson {
+    scale: JsonReal,
+    #[serde(default)]
+    shift: i64,
+}
+
+impl Quantization {
+    /// Reads the form of problem documents.
+    pub(crate) fn from_json(json: Value) -> Result<Quantization> {
+        let json = serde_json::from_value(json);
+        let QuantizationJson { scale, shift } =
+            json.map_err(|error| Error::bad_param(format!("malformed quantization: {error}")))?;
+        Ok(Quantization::new(scale.0, shift))
+    }
+}
+
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::Reverse, Direction::Both];
 const LAYOUTS: [RowLayout; 3] =
     [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
@@ -131,6 +149,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Recurrence> {
             Some(Err(error)) => return fields.fail(format_args!("key `saves`: {error}")),
         },
         backward: fields.optional("backward", "true or false", Value::as_bool)?.unwrap_or(false),
+        quantization: fields.value("quantization").map(Quantization::from_json).transpose()?,
     })
 }
 
@@ -184,6 +203,10 @@ pub(super) fn write(op: &Recurrence) -> Vec<(&'static str, Value)> {
     }
     if op.backward {
         keys.push(("backward", json!(true)));
+    }
+    if let Some(Quantization { scale, shift }) = op.quantization {
+        let json = QuantizationJson { scale: JsonReal(scale.get()), shift };
+        keys.push(("quantization", json!(json)));
     }
     keys
 }

@@ -4,7 +4,7 @@
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, Direction, MatmulMath,
-    Recurrence, RowLayout, Signal,
+    Quantization, Recurrence, RowLayout, Signal,
 };
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::{DType, OperationGraph, TensorDesc};
@@ -490,6 +490,10 @@ fn recurrences() -> Vec<Form> {
     let steps = sequences(CellKind::GruResetBefore, [6, 24]);
     let steps_gradient = derivative(&steps, F32);
     let gradient = recurrent(derivative(&sequences(CellKind::Lstm, [5, 64]), F16), F16);
+    let integers = |kind, sizes| {
+        let quantization = Some(Quantization::new(200.0, 100));
+        recurrent(Recurrence { quantization, ..sequences(kind, sizes) }, DType::U8)
+    };
     vec![
         form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
         form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
@@ -507,6 +511,13 @@ fn recurrences() -> Vec<Form> {
         form("rnn_own", "rnn_cta", own("mgu", [5, 40]), &[]),
         form("rnn_gradient", "rnn_cluster", gradient, &[("group_ctas", 2)]),
         form("rnn_gradient_step", "rnn_step", recurrent(steps_gradient, F32), &[]),
+        form(
+            "rnn_integers",
+            "rnn_grid",
+            integers(CellKind::Gru, [5, 64]),
+            &[("group_ctas", 2), ("exchange", 1), ("warps_k", 2), ("warps_n", 2)],
+        ),
+        form("rnn_integers_step", "rnn_step", integers(CellKind::GruResetBefore, [6, 24]), &[]),
     ]
 }
 
