@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::layers::loops_planned::Planned;
 use crate::layers::loops_run::Run;
 use crate::loops::{LoopStep, Network, Program, Refusals, Step};
-use crate::plan::{ExecutionPlan, Kiln, Slot, VariantPack};
+use crate::plan::{ALIGNMENT, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
 /// A network with loops, ready to run; clones share it.
@@ -150,6 +150,12 @@ impl LoopsPlan {
         let needed = self.workspace_bytes();
         let workspace = match pack.workspace {
             Some(Slot::Memory { address, bytes, owner }) if bytes >= needed => {
+                if address % ALIGNMENT != 0 && needed > 0 {
+                    return Err(Error::bad_param(format!(
+                        "variant pack: workspace address {address:#x} is not aligned to \
+                         {ALIGNMENT} bytes"
+                    )));
+                }
                 if owner != 0 && owner != self.inner.owner {
                     let text = "variant pack: the workspace is on another device";
                     return Err(Error::bad_param(text));
@@ -170,7 +176,8 @@ impl LoopsPlan {
         taken.push(("the workspace".to_owned(), workspace, needed, true));
         for (at, (name, address, bytes, written)) in taken.iter().enumerate() {
             let overlaps = |(_, other, theirs, is_written): &&(String, u64, u64, bool)| {
-                let apart = other + theirs <= *address || address + bytes <= *other;
+                let apart = other.saturating_add(*theirs) <= *address
+                    || address.saturating_add(*bytes) <= *other;
                 (*written || *is_written) && !apart && *bytes > 0 && *theirs > 0
             };
             if let Some((other, ..)) = taken[..at].iter().find(overlaps) {

@@ -356,6 +356,11 @@ impl<'a> Body<'a> {
         };
         let parts = [&all[0], &all[1]].iter().map(|lanes| lanes.len()).max();
         let bias_blocks = self.parameters.last().filter(|(uid, _)| *uid == bias)?.1;
+        let last = self.parameters.len() - 1;
+        let reads = |lane: &Lane| matches!(lane, Lane::Parameter { tensor, .. } if *tensor == last);
+        if self.lines.iter().flat_map(|line| &line.operands).any(reads) {
+            return None;
+        }
         let is_wide = matches!(y.dtype, DType::F32 | DType::F64);
         let once = |uid: &i64| self.readers.get(uid) == Some(&1);
         let is_input = |lane: &Lane| matches!(lane, Lane::Gate { iterator: 0, .. });

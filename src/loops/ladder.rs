@@ -47,9 +47,13 @@ impl Network {
             for (step, attempt) in STEPS {
                 let known = refused.get(&(of, step)).cloned();
                 let own = known.map_or_else(|| attempt(&network, of), Err);
-                match own.map(|(rewrite, operation)| (rewrite.network(), operation)) {
+                let rewritten = own.and_then(|(rewrite, operation)| {
+                    let network = rewrite.network().map_err(|error| error.to_string())?;
+                    Ok((network, operation))
+                });
+                match rewritten {
                     Ok((rewritten, operation)) => {
-                        network = rewritten?;
+                        network = rewritten;
                         ladder.operations.push(operation);
                         break;
                     }

@@ -89,19 +89,33 @@ pub(super) fn pointwise(network: &Network, of: Loop) -> Refused<(Rewrite<'_>, Lo
         return Err(format!("{} trips may be made", op.trips_max));
     }
     let mut rewrite = Rewrite::without(network, of);
+    let rank = body.rank()?;
     let mut inputs: Vec<i64> = count.into_iter().collect();
-    inputs.extend(body.states.iter().map(|state| state.initial));
+    for state in &body.states {
+        let dims = padded(&body.desc(state.y)?.dims, rank);
+        inputs.push(rewrite.reshaped(state.initial, &dims)?);
+    }
     for Iterated { x, axis, y, .. } in &body.iterated {
         let led = rewrite.led_by(*x, *axis)?;
-        let dims = &body.desc(*y)?.dims;
         let trips = rewrite.desc(led)?.dims[0];
-        let dims: Vec<i64> = std::iter::once(trips).chain(dims.iter().copied()).collect();
+        let element = padded(&body.desc(*y)?.dims, rank);
+        let dims: Vec<i64> = std::iter::once(trips).chain(element).collect();
         inputs.push(rewrite.reshaped(led, &dims)?);
     }
-    inputs.extend(&body.captured);
-    let mut outputs: Vec<i64> = finals.into_iter().flatten().collect();
+    for uid in &body.captured {
+        let dims = padded(&body.desc(*uid)?.dims, rank);
+        inputs.push(rewrite.reshaped(*uid, &dims)?);
+    }
+    let mut outputs = Vec::new();
+    for y in finals.into_iter().flatten() {
+        let dims = padded(&rewrite.desc(y)?.dims.clone(), rank);
+        outputs.push(rewrite.reshaped_to(y, &dims)?);
+    }
     for (y, output, ..) in stacked {
-        outputs.push(rewrite.stacked(y, output)?);
+        let led = rewrite.stacked(y, output)?;
+        let dims = rewrite.desc(led)?.dims.clone();
+        let dims: Vec<i64> = std::iter::once(dims[0]).chain(padded(&dims[1..], rank)).collect();
+        outputs.push(rewrite.reshaped_to(led, &dims)?);
     }
     let number = TensorDesc::packed(0, "", &[1], DType::I32);
     let trips = op.condition.then(|| rewrite.tensor(&[1], &number));
@@ -109,6 +123,11 @@ pub(super) fn pointwise(network: &Network, of: Loop) -> Refused<(Rewrite<'_>, Lo
     let y = outputs[0];
     rewrite.add(Op::PointwiseLoop(op), inputs, outputs);
     Ok((rewrite, LoopOperation { of, step: POINTWISE, count, trips, extent, length, y }))
+}
+
+/// Dimensions with as many of 1 in front.
+fn padded(dims: &[i64], rank: usize) -> Vec<i64> {
+    std::iter::repeat_n(1, rank - dims.len()).chain(dims.iter().copied()).collect()
 }
 
 /// An iterator.
@@ -167,6 +186,15 @@ impl<'a> Body<'a> {
 
     fn desc(&self, uid: i64) -> Refused<&'a TensorDesc> {
         self.network.tensor(uid).map_err(|error| error.to_string())
+    }
+
+    /// The most dimensions that a value has: others have as many.
+    fn rank(&self) -> Refused<usize> {
+        let states = self.states.iter().map(|state| state.y);
+        let iterated = self.iterated.iter().map(|of| of.y);
+        let all = states.chain(iterated).chain(self.captured.iter().copied());
+        let ranks = all.map(|uid| Ok(self.desc(uid)?.dims.len())).collect::<Refused<Vec<_>>>()?;
+        Ok(ranks.into_iter().max().unwrap_or(0))
     }
 
     fn value(&mut self, uid: i64) -> Refused<Source> {

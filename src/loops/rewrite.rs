@@ -81,6 +81,17 @@ impl<'a> Rewrite<'a> {
         }
     }
 
+    /// A tensor of other dimensions whose elements are those of a tensor that is to be written.
+    pub(super) fn reshaped_to(&mut self, y: i64, dims: &[i64]) -> Refused<i64> {
+        let like = self.desc(y)?.clone();
+        if like.dims == dims {
+            return Ok(y);
+        }
+        let uid = self.tensor(dims, &like);
+        self.add(Op::Reshape(Reshape), vec![uid], vec![y]);
+        Ok(uid)
+    }
+
     /// The first elements along an axis.
     pub(super) fn first(&mut self, uid: i64, axis: usize, count: i64) -> Refused<i64> {
         self.part(uid, axis, 0, count)

@@ -63,5 +63,6 @@ pub use tuning::winners::{Tried, TriedSplit};
 pub use upgrade::Tier;
 pub use variant_pack::{DeviceMemory, Memory, VariantPack};
 pub(crate) use variant_pack::{Kept, Slot};
+pub(crate) use workspace::ALIGNMENT;
 
 pub use crate::frontend::{Values, random_values};

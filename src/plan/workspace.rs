@@ -1,7 +1,7 @@
 //! Layout of a workspace: buffers with disjoint lifetimes share memory.
 
 /// Alignment in bytes of the workspace and of every buffer in it.
-pub(super) const ALIGNMENT: u64 = 256;
+pub(crate) const ALIGNMENT: u64 = 256;
 
 /// A buffer and its lifetime in launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -211,6 +211,30 @@ fn layers_of_one_state_are_the_library_s() {
     }
 }
 
+/// A bias that something else reads as well is a parameter.
+#[test]
+fn a_bias_that_is_read_twice_is_a_parameter() {
+    let sizes = Sizes { steps: 4, batch: 2, input: 16, hidden: 16, dtype: DType::F32 };
+    for first in [true, false] {
+        let mut net = Net::default();
+        let (x, n, h0) = (net.f32("x", &[4, 2, 16]), net.count("n"), net.f32("h0", &[2, 16]));
+        let bias = net.f32("bias", &[1, 16]);
+        let of = net.counted("time", n);
+        let (row, h) = (net.iterator(of, x, 0, false), net.recurrence(of, h0));
+        let sum = gates(&mut net, sizes, 1, Bias::None, row, h);
+        let scaled = if first { net.op(Mode::Mul, &[h, bias]) } else { h };
+        let biased = net.op(Mode::Add, &[sum, bias]);
+        let scaled = if first { scaled } else { net.op(Mode::Mul, &[h, bias]) };
+        let both = net.op(Mode::Add, &[biased, scaled]);
+        let next = net.op(Mode::TanhFwd, &[both]);
+        net.next(h, next);
+        let all = net.stack(of, next, 0, sizes.steps);
+        net.output(all, "all", DType::F32);
+        let steps = check(&net.build(), &[0.0, 1.0, 4.0]);
+        assert!(steps.contains("loop time, count n: a recurrent layer"), "{steps}");
+    }
+}
+
 /// Further values that are handed out, along other axes, of iterators along other axes.
 #[test]
 fn a_cell_that_no_library_has_is_one_kernel() {

@@ -201,6 +201,46 @@ fn scans_from_the_end() {
     }
 }
 
+/// A counter of one dimension beside rows of two; states of other extents are another loop's.
+#[test]
+fn states_of_several_ranks() {
+    for extent in [3, 4] {
+        let mut net = Net::default();
+        let [zero, n, one] = ["zero", "n", "one"].map(|name| net.count(name));
+        let (x, y) = (net.f32("x", &[2, 3]), net.f32("y", &[2, extent]));
+        let of = net.builder.add_loop("ranks");
+        let [i, a, b] = [zero, x, y].map(|initial| net.recurrence(of, initial));
+        let more = net.compare(Mode::CmpLt, &[i, n], "more");
+        net.builder.trip_limit(of, TripLimit::While, more);
+        let next_i = net.op(Mode::Add, &[i, one]);
+        let [next_a, next_b] = [a, b].map(|of| net.op(Mode::Add, &[of, of]));
+        for (state, next) in [(i, next_i), (a, next_a), (b, next_b)] {
+            net.next(state, next);
+        }
+        let outputs = [
+            (net.last(of, i), "i", DType::I32),
+            (net.last(of, a), "a", DType::F32),
+            (net.stack(of, b, 0, 5), "b", DType::F32),
+            (net.stack(of, i, 1, 5), "counted", DType::I32),
+        ];
+        for (uid, name, dtype) in outputs {
+            net.output(uid, name, dtype);
+        }
+        let network = net.build();
+        let ones = vec![1.0; 2 * extent as usize];
+        for n in [0.0, 3.0, 5.0] {
+            let inputs: looped::Named =
+                &[("zero", &[0.0]), ("n", &[n]), ("one", &[1.0]), ("x", &[1.0; 6]), ("y", &ones)];
+            assert_eq!(looped::check(&network, inputs, "i"), [n]);
+        }
+        let steps = harness::kiln().build_loops(&network).unwrap().steps();
+        assert_eq!(steps.contains("a pointwise loop of the graph above"), extent == 3, "{steps}");
+        let reason = "no pointwise loop: BadParam: pointwise_loop{3 states, while}: extents 3 and \
+                      4 differ along axis 1";
+        assert_eq!(steps.contains(reason), extent == 4, "{steps}");
+    }
+}
+
 /// A condition that stays true ends after the loop's most trips, with an error.
 #[test]
 fn endless_loops_end() {
