@@ -35,7 +35,7 @@ impl Primitive {
         let resolved = RnnDesc { descs: resolved(&of.descs)?, ..of.clone() };
         let data = resolved.descs[&Arg::Of(Tensor::SrcLayer)].dtype();
         if !data.is_float() {
-            let rule = format!("no engine computes in 8-bit integers: src_layer of {data}");
+            let rule = format!("8-bit integers are not lowered: src_layer of {data}");
             return Err(of.error(ErrorKind::NotSupported, &rule));
         }
         let lowered = lower::lower(&resolved, &sizes)?;

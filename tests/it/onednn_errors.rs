@@ -275,7 +275,7 @@ fn descriptors_that_break_a_rule_are_refused() {
         (
             RnnDesc { attr: shifted(64.0, 128.0), ..int8() },
             NotSupported,
-            "onednn lstm forward_inference: no engine computes in 8-bit integers: src_layer \
+            "onednn lstm forward_inference: 8-bit integers are not lowered: src_layer \
              of u8",
         ),
     ];
