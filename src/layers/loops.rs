@@ -32,8 +32,8 @@ impl Kiln {
         self.loops_without(network, Refusals::new())
     }
 
-    /// As [`Kiln::build_loops`], with every loop launched by the host, trip by trip: what other ways
-    /// are compared with.
+    /// As [`Kiln::build_loops`], with every loop launched by the host, trip by trip, to compare
+    /// others with.
     ///
     /// # Errors
     /// As [`Kiln::build_loops`].

@@ -24,6 +24,7 @@ pub(super) struct Parameters {
     threads: i64,
     ahead: i64,
     elements: i64,
+    extents: Vec<i64>,
     /// Coordinates of an element, from its number.
     coordinates: Vec<String>,
     /// The count, as an expression; `None` where a condition alone ends the loop.
@@ -67,7 +68,6 @@ struct Iterated {
     name: String,
     ctype: &'static str,
     tensor: String,
-    extent: i64,
     reverse: bool,
 }
 
@@ -93,7 +93,6 @@ struct Stacked {
     ctype: &'static str,
     value_type: &'static str,
     tensor: String,
-    length: i64,
     reverse: bool,
     guard: String,
 }
@@ -103,8 +102,8 @@ struct Stacked {
 struct Layout {
     name: String,
     text: String,
-    /// Distance of neighbours in trips.
-    trip: Option<i64>,
+    /// How many trips it has elements for, and the distance of those of neighbours.
+    trips: Option<[i64; 2]>,
     /// Coordinates that it depends on, with the distance of neighbours.
     strides: Vec<(usize, i64)>,
 }
@@ -154,8 +153,8 @@ impl Parameters {
                     states.push(State { name, next, ctype, value_type, tensor, by_value });
                 }
                 Role::Iterated(iterator) => {
-                    let (extent, reverse) = (desc.dims[0], op.iterated[*iterator]);
-                    iterated.push(Iterated { name, ctype, tensor, extent, reverse });
+                    let reverse = op.iterated[*iterator];
+                    iterated.push(Iterated { name, ctype, tensor, reverse });
                 }
                 _ => captured.push(Captured { name, ctype, tensor, by_value }),
             }
@@ -172,7 +171,6 @@ impl Parameters {
                     ctype: ctype(desc.dtype),
                     value_type: emitted.outputs[op.states + value].ctype,
                     tensor,
-                    length: desc.dims[0],
                     reverse: op.stacked[*value],
                     guard: guard(*at, 1),
                 }),
@@ -191,7 +189,7 @@ impl Parameters {
             layouts.push(Layout {
                 name: names[*at].clone(),
                 text: desc.to_string(),
-                trip: (leading == 1).then(|| desc.strides[0]),
+                trips: (leading == 1).then(|| [desc.dims[0], desc.strides[0]]),
                 strides: strides.map(|(axis, (_, stride))| (axis, *stride)).collect(),
             });
         }
@@ -218,6 +216,7 @@ impl Parameters {
             threads: settings.threads,
             ahead: settings.ahead,
             elements: problem.elements,
+            extents: dims.clone(),
             coordinates: coordinates(dims),
             count,
             condition: op.condition,
@@ -244,13 +243,14 @@ impl Parameters {
 
 /// The coordinates of the element `at` along each dimension.
 fn coordinates(dims: &[i64]) -> Vec<String> {
-    let inner = |axis: usize| dims[axis + 1..].iter().product::<i64>();
-    (0..dims.len())
-        .map(|axis| match (inner(axis), axis) {
-            (1, 0) => "at".to_owned(),
-            (inner, 0) => format!("at / {inner}"),
-            (1, _) => format!("at % {}", dims[axis]),
-            (inner, _) => format!("at / {inner} % {}", dims[axis]),
-        })
-        .collect()
+    let inner = |axis: usize| {
+        let extents: Vec<String> = (axis + 1..dims.len()).map(|at| format!("EXTENT{at}")).collect();
+        match &extents[..] {
+            [] => String::new(),
+            [only] => format!(" / {only}"),
+            all => format!(" / ({})", all.join(" * ")),
+        }
+    };
+    let outer = |axis: usize| if axis == 0 { String::new() } else { format!(" % EXTENT{axis}") };
+    (0..dims.len()).map(|axis| format!("at{}{}", inner(axis), outer(axis))).collect()
 }
