@@ -7,6 +7,7 @@
 //! [`Lowering`]: crate::kernel::Lowering
 
 mod access;
+mod alone;
 mod attention;
 mod clusters;
 mod config;

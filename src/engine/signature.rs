@@ -47,6 +47,17 @@ pub(super) fn names_with_positions(
     names
 }
 
+/// Each of some tensors once, in order.
+pub(super) fn distinct(all: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut distinct = Vec::new();
+    for at in all {
+        if !distinct.contains(&at) {
+            distinct.push(at);
+        }
+    }
+    distinct
+}
+
 /// How the tensors a kernel takes are passed.
 pub(super) fn arguments<'a>(
     graph: CanonicalGraph<'_>,

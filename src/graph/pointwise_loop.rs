@@ -139,6 +139,23 @@ impl PointwiseLoop {
         }
     }
 
+    /// Dimensions of an operand of the program in front of those of an element.
+    pub(crate) fn leading(&self, operand: usize) -> usize {
+        let iterated = self.states..self.states + self.iterated.len();
+        usize::from(iterated.contains(&operand))
+    }
+
+    /// The dimensions of the elements, of operands of the program in order.
+    pub(crate) fn domain<'a>(&self, operands: impl Iterator<Item = &'a TensorDesc>) -> Vec<i64> {
+        let mut domain: Vec<i64> = Vec::new();
+        for (at, tensor) in operands.enumerate() {
+            let extents = domain.iter().chain(std::iter::repeat(&1));
+            let both = tensor.dims[self.leading(at)..].iter().zip(extents);
+            domain = both.map(|(own, all)| if *own == 1 { *all } else { *own }).collect();
+        }
+        domain
+    }
+
     /// The dimensions of each output of the program for inputs of these dimensions.
     pub(crate) fn spread(&self, inputs: &[Vec<i64>]) -> Vec<Vec<i64>> {
         let rank = inputs.first().map_or(0, Vec::len);
@@ -205,11 +222,10 @@ impl Semantics for PointwiseLoop {
                 return self.fail(format!("`{name}` is {given}, `{own}` is {expected}"));
             }
         }
-        let iterated = self.states..self.states + self.iterated.len();
         let rank = inputs[0].dims.len();
         let mut elements: Vec<Vec<i64>> = Vec::new();
         for (at, tensor) in inputs.iter().enumerate() {
-            let trips = usize::from(iterated.contains(&at));
+            let trips = self.leading(at);
             let (name, dims) = (&tensor.name, &tensor.dims);
             if dims.len() != rank + trips {
                 let expected = rank + trips;

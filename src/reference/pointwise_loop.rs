@@ -15,15 +15,7 @@ pub(super) fn evaluate(
 ) -> Vec<Expected> {
     let (counts, operands) = operands.split_at(usize::from(op.count));
     let most = counts.first().map_or(i64::MAX, |count| (count.expected.values[0] as i64).max(0));
-    let iterated = op.states..op.states + op.iterated.len();
-    let rank = operands[0].desc.dims.len();
-    let mut domain = vec![1; rank];
-    for (at, operand) in operands.iter().enumerate() {
-        let dims = &operand.desc.dims[usize::from(iterated.contains(&at))..];
-        for (extent, own) in domain.iter_mut().zip(dims) {
-            *extent = if *extent == 1 { *own } else { *extent };
-        }
-    }
+    let domain = op.domain(operands.iter().map(|operand| operand.desc));
     let elements = domain.iter().product::<i64>();
     let mut results: Vec<Expected> = outputs
         .iter()
@@ -34,11 +26,15 @@ pub(super) fn evaluate(
         .collect();
     // A loop without elements still makes its trips: of those that its condition knows.
     for element in 0..elements.max(1) {
-        let index = unravel(element, &domain);
+        let index = if elements > 0 { unravel(element, &domain) } else { vec![0; domain.len()] };
         let read = |at: usize, trip: i64| {
             let operand = &operands[at];
-            let trips = usize::from(iterated.contains(&at));
+            let trips = op.leading(at);
             let dims = &operand.desc.dims[trips..];
+            // Of what has no elements nothing is needed.
+            if dims.contains(&0) {
+                return Approx::exact(0.0);
+            }
             let own = broadcast_position(&index, dims);
             if trips == 0 {
                 return approx(operand.expected, own);

@@ -217,6 +217,10 @@ fn what_is_no_loop_is_refused() {
     tensor.dims = vec![0];
     case.tensors[1] = tensor.clone();
     case.tensors[4] = TensorDesc::packed(5, "last", &[0], DType::F64);
+    // The reference makes the trips of its counter.
+    let inputs = case.values(&[("start", 0.0), ("n", 4.0), ("one", 1.0)]);
+    let expected = kiln::reference::evaluate(&case.graph(), &inputs).unwrap();
+    assert_eq!(expected[&7].values, [4.0]);
     let error = harness::kiln().plan(&case.graph()).expect_err("no elements").to_string();
     assert!(error.contains("its elements are [0]: there are none"), "{error}");
 }

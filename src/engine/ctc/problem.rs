@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::engine::access::{span_elements, stored};
+use crate::engine::alone::alone;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, CtcLoss, Op, Operation, Slots};
 use crate::tensor::TensorDesc;
@@ -33,15 +34,11 @@ impl<'a> Problem<'a> {
         if capability < CAPABILITY_MIN {
             return refuse(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
         }
-        let is_loss = |operation: &&Operation| matches!(operation.op, Op::CtcLoss(_));
-        let operation = match (graph.operations, graph.operations.iter().find(is_loss)) {
-            ([operation], Some(_)) => operation,
-            (_, Some(_)) => {
-                return refuse("a CTC loss runs by itself, apart from other operations".to_owned());
-            }
-            (_, None) => return refuse("the graph has no CTC loss".to_owned()),
+        let own = |op: &'a Op| match op {
+            Op::CtcLoss(op) => Some(op),
+            _ => None,
         };
-        let Op::CtcLoss(op) = &operation.op else { unreachable!("it was found") };
+        let (operation, op) = alone(graph, own, "CTC loss")?;
         let inputs = operation.inputs.iter().map(|at| &graph.tensors[*at as usize]);
         for TensorDesc { name, by_value, .. } in inputs {
             if *by_value {

@@ -3,6 +3,7 @@
 use crate::engine::access::{GRID_MAX, ceil_div, stored_bytes};
 use crate::engine::cost::{INSTRUCTIONS_OPERATION, KernelWork};
 use crate::engine::ctc::problem::Problem;
+use crate::engine::signature::distinct;
 use crate::engine::tunable::settings;
 use crate::target::Target;
 
@@ -69,13 +70,7 @@ impl Schedule {
 
     /// The tensors that the kernel takes, each once.
     pub(super) fn passed(&self, problem: &Problem<'_>) -> Vec<usize> {
-        let mut passed: Vec<usize> = Vec::new();
-        for at in problem.slots().filter_map(|slot| problem.at(slot)) {
-            if !passed.contains(&at) {
-                passed.push(at);
-            }
-        }
-        passed
+        distinct(problem.slots().filter_map(|slot| problem.at(slot)))
     }
 
     pub(super) fn work(&self, problem: &Problem<'_>) -> KernelWork {

@@ -2,7 +2,8 @@
 
 use crate::dtype::DType;
 use crate::engine::access::{PARAMETERS_MAX, span_elements, stored};
-use crate::engine::signature::refuse_i64;
+use crate::engine::alone::alone;
+use crate::engine::signature::{distinct, refuse_i64};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation, PointwiseLoop};
 use crate::tensor::TensorDesc;
@@ -42,23 +43,15 @@ impl<'a> Problem<'a> {
         if capability < CAPABILITY_MIN {
             return refuse(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
         }
-        let is_loop = |operation: &&Operation| matches!(operation.op, Op::PointwiseLoop(_));
-        let operation = match (graph.operations, graph.operations.iter().find(is_loop)) {
-            ([operation], Some(_)) => operation,
-            (_, Some(_)) => {
-                return refuse("a loop runs by itself, apart from other operations".to_owned());
-            }
-            (_, None) => return refuse("the graph has no pointwise loop".to_owned()),
+        let own = |op: &'a Op| match op {
+            Op::PointwiseLoop(op) => Some(op),
+            _ => None,
         };
-        let Op::PointwiseLoop(op) = &operation.op else { unreachable!("it was found") };
+        let (operation, op) = alone(graph, own, "pointwise loop")?;
         refuse_i64(graph)?;
         let mut problem = Problem { graph, op, operation, dims: Vec::new(), elements: 0 };
-        for (role, at) in problem.tensors() {
-            let dims = &graph.tensors[at].dims[role.leading()..];
-            let extents = problem.dims.iter().chain(std::iter::repeat(&1));
-            let both = dims.iter().zip(extents);
-            problem.dims = both.map(|(a, b)| if *a == 1 { *b } else { *a }).collect();
-        }
+        let operands = operation.inputs[usize::from(op.count)..].iter();
+        problem.dims = op.domain(operands.map(|at| &graph.tensors[*at as usize]));
         problem.elements =
             problem.dims.iter().fold(1, |all: i64, extent| all.saturating_mul(*extent));
         let passed = problem.passed().len();
@@ -100,14 +93,8 @@ impl<'a> Problem<'a> {
 
     /// The tensors that the kernel takes, each once.
     pub(super) fn passed(&self) -> Vec<usize> {
-        let mut passed: Vec<usize> = Vec::new();
         let tensors = self.tensors().into_iter().map(|(_, at)| at);
-        for at in self.count().into_iter().chain(tensors).chain(self.trips_made()) {
-            if !passed.contains(&at) {
-                passed.push(at);
-            }
-        }
-        passed
+        distinct(self.count().into_iter().chain(tensors).chain(self.trips_made()))
     }
 
     /// Trips that tensors have elements for.

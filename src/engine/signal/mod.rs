@@ -9,11 +9,12 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::engine::alone::alone;
 use crate::engine::cost::{KernelWork, Setting, WorkOf};
 use crate::engine::header::KernelNames;
 use crate::engine::pointwise::{GeneralEngine, PointwiseEngine};
 use crate::engine::{Engine, EngineConfig, Knob, Supported};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::expr::{Mode, Pointwise};
 use crate::graph::{
     CanonicalGraph, Op, Operation, OperationGraph, PassThrough, Signal, SignalMode,
@@ -37,19 +38,16 @@ impl Engine for SignalEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        let refuse = |rule: &str| Err(Error::not_supported(rule));
-        let signals = |of: &&Operation| matches!(of.op, Op::Signal(_));
-        match (graph.operations, graph.operations.iter().find(signals)) {
-            ([Operation { op: Op::Signal(op), inputs, outputs }], _) => {
-                let copy = match op.pass {
-                    PassThrough::Copy => Some(Copied::of(graph, inputs, outputs)?),
-                    _ => None,
-                };
-                Ok(Box::new(Signalled { op: *op, inputs, outputs, copy, target }))
-            }
-            (_, Some(_)) => refuse("a signal runs by itself, apart from other operations"),
-            (_, None) => refuse("the graph has no signal"),
-        }
+        let own = |op: &'a Op| match op {
+            Op::Signal(op) => Some(op),
+            _ => None,
+        };
+        let (Operation { inputs, outputs, .. }, op) = alone(graph, own, "signal")?;
+        let copy = match op.pass {
+            PassThrough::Copy => Some(Copied::of(graph, inputs, outputs)?),
+            _ => None,
+        };
+        Ok(Box::new(Signalled { op: *op, inputs, outputs, copy, target }))
     }
 }
 
