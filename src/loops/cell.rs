@@ -1,14 +1,15 @@
 //! The body of a loop as a recurrent cell: rows of a batch, columns in blocks of hidden units, of
 //! which each is a value of the cell.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::dtype::DType;
 use crate::expr::{Mode, ModeClass, Pointwise};
 use crate::graph::{Matmul, MatmulMath, Op, Operation};
+use crate::loops::body::{Recurrence, Refused, desc, operations, recurrences};
 use crate::loops::layer::{Layer, Loop};
 use crate::loops::network::Network;
-use crate::loops::rewrite::Refused;
+
 use crate::tensor::TensorDesc;
 
 /// A block of columns of a tensor of the body: a value of the cell.
@@ -46,14 +47,6 @@ pub(super) struct Gemm {
     pub(super) math: MatmulMath,
 }
 
-/// A recurrence of the loop.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct State {
-    pub(super) initial: i64,
-    pub(super) y: i64,
-    pub(super) next: i64,
-}
-
 /// The body of a loop.
 #[derive(Debug)]
 pub(super) struct Body<'a> {
@@ -62,7 +55,7 @@ pub(super) struct Body<'a> {
     pub(super) batch: i64,
     pub(super) hidden_size: i64,
     /// The operand of the first GEMM is the first one.
-    pub(super) states: Vec<State>,
+    pub(super) states: Vec<Recurrence>,
     /// Iterators with blocks of hidden units, then those with a value for each row; by their
     /// elements.
     pub(super) iterators: Vec<i64>,
@@ -73,7 +66,6 @@ pub(super) struct Body<'a> {
     /// What is added to the blocks of the first iterator, and to those of the first GEMM.
     pub(super) x_bias: Option<i64>,
     pub(super) r_bias: Option<i64>,
-    has_biases: bool,
     lanes: HashMap<i64, Vec<Lane>>,
     readers: HashMap<i64, usize>,
 }
@@ -81,38 +73,7 @@ pub(super) struct Body<'a> {
 impl<'a> Body<'a> {
     /// Reads the body of a loop.
     pub(super) fn of(network: &'a Network, of: Loop) -> Refused<Body<'a>> {
-        let body = Body::with(network, of, true)?;
-        // A bias is part of its operand wherever that is read.
-        let operand = |lane: &Lane| match lane {
-            Lane::Gate { iterator: 0, .. } => body.x_bias.is_some(),
-            Lane::Product { gemm: 0, .. } => body.r_bias.is_some(),
-            _ => false,
-        };
-        let mut read = HashSet::new();
-        let twice = body.read().filter(operand).any(|lane| !read.insert(lane));
-        if twice { Body::with(network, of, false) } else { Ok(body) }
-    }
-
-    /// All blocks that are read, as often as they are.
-    fn read(&self) -> impl Iterator<Item = Lane> + '_ {
-        let lines = self.lines.iter().flat_map(|line| &line.operands);
-        let operands = self.gemms.iter().map(|gemm| &gemm.operand);
-        let handed = self.network.boundaries(self.of).filter_map(|layer| match layer {
-            Layer::Recurrence { next: x, .. } | Layer::LoopOutput { x, .. } => self.lanes.get(x),
-            _ => None,
-        });
-        lines.chain(operands).chain(handed.flatten()).copied()
-    }
-
-    /// Reads it with biases, or with parameters alone.
-    fn with(network: &'a Network, of: Loop, has_biases: bool) -> Refused<Body<'a>> {
-        let states = network.boundaries(of).filter_map(|layer| match layer {
-            Layer::Recurrence { initial, next, y, .. } => {
-                Some(State { initial: *initial, y: *y, next: *next })
-            }
-            _ => None,
-        });
-        let mut states: Vec<State> = states.collect();
+        let mut states = recurrences(network, of);
         let operations = operations(network, of)?;
         if operations.iter().all(|operation| !matches!(operation.op, Op::Matmul(_))) {
             return Err("its body multiplies no matrices".to_owned());
@@ -120,8 +81,8 @@ impl<'a> Body<'a> {
         if let Some(at) = first_state(&states, &operations) {
             states[..=at].rotate_right(1);
         }
-        let Some(first) = states.first() else { return Err("it has none".to_owned()) };
-        let desc = network.tensor(first.y).map_err(|error| error.to_string())?;
+        let Some(first) = states.first() else { return Err("it has no recurrence".to_owned()) };
+        let desc = desc(network, first.y)?;
         let (batch, hidden_size) = extents(desc);
         let mut readers: HashMap<i64, usize> = HashMap::new();
         for uid in network.layers().iter().flat_map(Layer::inputs) {
@@ -139,7 +100,6 @@ impl<'a> Body<'a> {
             parameters: Vec::new(),
             x_bias: None,
             r_bias: None,
-            has_biases,
             lanes: HashMap::new(),
             readers,
         };
@@ -190,7 +150,7 @@ impl<'a> Body<'a> {
     }
 
     fn desc(&self, uid: i64) -> Refused<&'a TensorDesc> {
-        self.network.tensor(uid).map_err(|error| error.to_string())
+        desc(self.network, uid)
     }
 
     fn blocks(&self, columns: i64) -> Option<usize> {
@@ -324,7 +284,6 @@ impl<'a> Body<'a> {
         }
         if op.mode == Mode::Add
             && is_plain
-            && self.has_biases
             && let Some(lanes) = self.biased(operation, y, &all)
         {
             return Ok(lanes);
@@ -362,23 +321,46 @@ impl<'a> Body<'a> {
             return None;
         }
         let is_wide = matches!(y.dtype, DType::F32 | DType::F64);
-        let once = |uid: &i64| self.readers.get(uid) == Some(&1);
         let is_input = |lane: &Lane| matches!(lane, Lane::Gate { iterator: 0, .. });
         let is_product = |lane: &Lane| matches!(lane, Lane::Product { gemm: 0, .. });
-        if parts != Some(bias_blocks) || lanes.len() != bias_blocks || !is_wide || !once(&sum) {
+        if parts != Some(bias_blocks) || lanes.len() != bias_blocks || !is_wide {
             return None;
         }
         // A parameter that was read for this operation alone is none.
         let inputs = self.all_of(lanes, &is_input).filter(|_| self.x_bias.is_none());
         let products = self.all_of(lanes, &is_product).filter(|_| self.r_bias.is_none());
         match (inputs, products) {
-            (Some(true), _) => self.x_bias = Some(bias),
-            (None, Some(true)) => self.r_bias = Some(bias),
+            (Some(true), _) if self.is_only_in(sum, &is_input) => self.x_bias = Some(bias),
+            (None, Some(true)) if self.is_only_in(sum, &is_product) => self.r_bias = Some(bias),
             _ => return None,
         }
         self.parameters.pop();
         self.lanes.remove(&bias);
         Some(lanes.clone())
+    }
+
+    /// Whether what reads an operand of a sum reads nothing but the sum: a bias of the operand is
+    /// part of it wherever it is read.
+    fn is_only_in(&self, sum: i64, is_part: &dyn Fn(&Lane) -> bool) -> bool {
+        let has = |uid: &i64| {
+            let lanes = self.lanes.get(uid).and_then(|lanes| lanes.first());
+            lanes.is_some_and(|lane| self.part(lane, is_part).is_some())
+        };
+        let mut uid = sum;
+        loop {
+            if self.readers.get(&uid) != Some(&1) {
+                return false;
+            }
+            match self.network.writer(uid) {
+                Some(Layer::Operation(of)) if !matches!(of.op, Op::Matmul(_)) => {
+                    match of.inputs.iter().find(|uid| has(uid)) {
+                        Some(operand) => uid = *operand,
+                        None => return false,
+                    }
+                }
+                _ => return true,
+            }
+        }
     }
 
     /// Whether blocks, or the sums that they are, have all blocks of an operand in order; `None`
@@ -453,33 +435,9 @@ pub(super) fn extents(desc: &TensorDesc) -> (i64, i64) {
     (rows.iter().product(), *columns)
 }
 
-/// The operations of a loop's body in the network's order.
-pub(super) fn operations(network: &Network, of: Loop) -> Refused<Vec<&Operation>> {
-    let mut operations = Vec::new();
-    for layer in network.layers() {
-        let is_inside = |uid: &i64| network.nest(*uid).contains(&of);
-        match layer {
-            Layer::Operation(operation) if operation.outputs.iter().any(is_inside) => {
-                operations.push(operation);
-            }
-            Layer::Conditional { results, .. } if results.iter().any(|of| is_inside(&of.y)) => {
-                return Err("its body has a conditional".to_owned());
-            }
-            layer => {
-                let inner = layer.of_loop().filter(|inner| network.around(*inner).contains(&of));
-                if let Some(inner) = inner {
-                    let name = &network.descriptor(inner).name;
-                    return Err(format!("loop `{name}` is inside of it"));
-                }
-            }
-        }
-    }
-    Ok(operations)
-}
-
 /// The state that a GEMM multiplies.
-fn first_state(states: &[State], operations: &[&Operation]) -> Option<usize> {
-    let is_operand = |state: &State| {
+fn first_state(states: &[Recurrence], operations: &[&Operation]) -> Option<usize> {
+    let is_operand = |state: &Recurrence| {
         operations.iter().any(|of| matches!(of.op, Op::Matmul(_)) && of.inputs[0] == state.y)
     };
     states.iter().position(is_operand)

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::dtype::DType;
 use crate::expr::{Mode, Pointwise, Program, Value};
 use crate::graph::{Cell, RecurrentGemm, Stage};
+use crate::loops::body::Refused;
 use crate::loops::cell::{Body, Lane, Line};
-use crate::loops::rewrite::Refused;
 
 /// Names of the first states; those of others are numbered.
 const STATES: [&str; 2] = ["h", "c"];
@@ -50,7 +50,7 @@ impl Body<'_> {
                     Some(RecurrentGemm::new(names(&operand), &gates))
                 }
             };
-            let program = self.program(level, last, &levels, &named, next, shown)?;
+            let program = self.program(level, last, &levels, &named, shown)?;
             stages.push(Stage { gemm, statistics: Vec::new(), program });
         }
         let gates = (0..self.gates()).map(|block| block.to_string()).collect();
@@ -134,7 +134,6 @@ impl Body<'_> {
         last: usize,
         levels: &Levels,
         named: &[(usize, String)],
-        next: &[Lane],
         shown: &[Lane],
     ) -> Refused<Program> {
         let mut program = Program::new();
@@ -167,7 +166,7 @@ impl Body<'_> {
         let later = self.lines.iter().zip(&levels.lines).filter(|(_, of)| **of > level);
         let read = later.flat_map(|(line, _)| &line.operands);
         let operands = self.gemms.iter().map(|gemm| &gemm.operand);
-        let lines = read.chain(operands).chain(next).chain(shown).filter_map(|lane| match lane {
+        let lines = read.chain(operands).chain(shown).filter_map(|lane| match lane {
             Lane::Line(at) => Some(*at),
             _ => None,
         });

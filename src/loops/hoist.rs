@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::error::Result;
 use crate::expr::ModeClass;
-use crate::graph::{Matmul, MatmulMath, Op, Operation, Reshape, Transpose};
+use crate::graph::{Matmul, MatmulMath, Op, Operation};
 use crate::loops::layer::{Layer, Loop};
 use crate::loops::network::Network;
+use crate::loops::rewrite::Rewrite;
 use crate::tensor::{DIMS_MAX, TensorDesc, packed_strides};
 
 /// The trips for which something is computed at once.
@@ -26,32 +27,27 @@ impl Network {
     pub(crate) fn hoisted(&self) -> Result<Network> {
         let mut hoist = Hoist {
             network: self,
-            tensors: self.tensors().to_vec(),
-            layers: self.layers().to_vec(),
+            rewrite: Rewrite::of(self),
             whole: HashMap::new(),
             extents: HashMap::new(),
-            fresh: self.tensors().last().map_or(0, |tensor| tensor.uid.max(0)) + 1,
         };
         let loops: Vec<Loop> = self.loops().collect();
         let moved = loops.iter().map(|of| hoist.hoist(*of)).sum::<usize>();
         if moved == 0 {
             return Ok(self.clone());
         }
-        let loops = loops.iter().map(|of| self.descriptor(*of).clone()).collect();
-        Network::new(hoist.tensors, hoist.layers, loops)
+        hoist.rewrite.network()
     }
 }
 
 struct Hoist<'a> {
     network: &'a Network,
-    tensors: Vec<TensorDesc>,
-    layers: Vec<Layer>,
+    rewrite: Rewrite<'a>,
     /// All elements of a tensor of a loop, along a first axis; of what is the same in all trips
     /// one.
     whole: HashMap<i64, i64>,
     /// Of the tensors that differ from trip to trip of the loop those that are computed so.
     extents: HashMap<i64, Extent>,
-    fresh: i64,
 }
 
 impl Hoist<'_> {
@@ -86,7 +82,7 @@ impl Hoist<'_> {
             let whole = self.all_trips(&operation, trips);
             self.whole.insert(y, whole);
             if moved.contains(at) {
-                self.layers[*at] = Layer::Iterator { of, x: whole, axis: 0, reverse, y };
+                self.rewrite.replace(*at, Layer::Iterator { of, x: whole, axis: 0, reverse, y });
             }
         }
         self.whole.clear();
@@ -139,41 +135,40 @@ impl Hoist<'_> {
 
     /// An operation for all trips at once; returns its result.
     fn all_trips(&mut self, operation: &Operation, trips: i64) -> i64 {
-        let y = self.desc(operation.outputs[0]).clone();
+        let y = self.rewrite.desc(operation.outputs[0]).clone();
         if let (Op::Matmul(op), [a, b]) = (&operation.op, &operation.inputs[..])
             && let Some(rows) = self.rows(*a, *b, trips)
         {
             // One GEMM with the rows of all trips.
             let b = *b;
-            let all = [self.desc(rows).dims[0], y.dims[1]];
-            let c = self.make(&all, &y);
-            let op = Op::Matmul(*op);
-            self.add(op, vec![rows, b], c);
-            return self.reshaped(c, &lifted(&y, trips));
+            let all = [self.rewrite.desc(rows).dims[0], y.dims[1]];
+            let c = self.rewrite.tensor(&all, y.dtype);
+            self.rewrite.add(Op::Matmul(*op), vec![rows, b], vec![c]);
+            return self.rewrite.reshaped(c, &lifted(&y, trips));
         }
         let inputs = operation.inputs.clone();
         let inputs: Vec<i64> = inputs.into_iter().map(|uid| self.elements(uid)).collect();
-        let whole = self.make(&lifted(&y, trips), &y);
-        self.add(operation.op.clone(), inputs, whole);
+        let whole = self.rewrite.tensor(&lifted(&y, trips), y.dtype);
+        self.rewrite.add(operation.op.clone(), inputs, vec![whole]);
         whole
     }
 
     /// The rows of all trips as one matrix, if a GEMM's operands are rows of a trip and a matrix
     /// that is the same in all trips.
     fn rows(&mut self, a: i64, b: i64, trips: i64) -> Option<i64> {
-        let is_matrix = self.desc(a).dims.len() == 2;
+        let is_matrix = self.rewrite.desc(a).dims.len() == 2;
         if !is_matrix || self.extents.contains_key(&b) || !self.extents.contains_key(&a) {
             return None;
         }
         let all = self.elements(a);
-        let desc = self.desc(all).clone();
-        let [rows, columns] = [self.desc(a).dims[0], self.desc(a).dims[1]];
+        let desc = self.rewrite.desc(all).clone();
+        let [rows, columns] = [self.rewrite.desc(a).dims[0], self.rewrite.desc(a).dims[1]];
         let is_packed = desc.strides == packed_strides(&desc.dims);
-        let is_turned = self.layers.iter().any(|layer| {
+        let is_turned = self.rewrite.layers().iter().any(|layer| {
             let own = |of: &Operation| of.outputs == [all] && matches!(of.op, Op::Transpose(_));
             matches!(layer, Layer::Operation(of) if own(of))
         });
-        (is_packed && !is_turned).then(|| self.reshaped(all, &[trips * rows, columns]))
+        (is_packed && !is_turned).then(|| self.rewrite.reshaped(all, &[trips * rows, columns]))
     }
 
     /// All elements of an operand along a first axis.
@@ -188,46 +183,14 @@ impl Hoist<'_> {
         // That of another loop is the same in all trips of this one.
         let iterated = iterated.filter(|_| self.extents.contains_key(&uid));
         let whole = match iterated {
-            Some((x, 0)) => x,
-            Some((x, axis)) => {
-                let desc = self.desc(x).clone();
-                let rest = (0..desc.dims.len()).filter(|other| *other != axis);
-                let permutation: Vec<usize> = std::iter::once(axis).chain(rest).collect();
-                let dims: Vec<i64> = permutation.iter().map(|at| desc.dims[*at]).collect();
-                let turned = self.make(&dims, &desc);
-                self.add(Op::Transpose(Transpose { permutation }), vec![x], turned);
-                turned
-            }
+            Some((x, axis)) => self.rewrite.led_by(x, axis),
             None => {
-                let dims = lifted(self.desc(uid), 1);
-                self.reshaped(uid, &dims)
+                let dims = lifted(self.rewrite.desc(uid), 1);
+                self.rewrite.reshaped(uid, &dims)
             }
         };
         self.whole.insert(uid, whole);
         whole
-    }
-
-    fn reshaped(&mut self, uid: i64, dims: &[i64]) -> i64 {
-        let like = self.desc(uid).clone();
-        let reshaped = self.make(dims, &like);
-        self.add(Op::Reshape(Reshape), vec![uid], reshaped);
-        reshaped
-    }
-
-    fn desc(&self, uid: i64) -> &TensorDesc {
-        let found = self.tensors.iter().find(|tensor| tensor.uid == uid);
-        found.expect("operations name tensors of the network")
-    }
-
-    fn make(&mut self, dims: &[i64], like: &TensorDesc) -> i64 {
-        let packed = TensorDesc::packed(self.fresh, "", dims, like.dtype);
-        self.tensors.push(TensorDesc { is_virtual: true, ..packed });
-        self.fresh += 1;
-        self.fresh - 1
-    }
-
-    fn add(&mut self, op: Op, inputs: Vec<i64>, output: i64) {
-        self.layers.push(Layer::Operation(Operation { op, inputs, outputs: vec![output] }));
     }
 }
 

@@ -38,6 +38,7 @@
 //! ```
 
 mod assemble;
+mod body;
 mod builder;
 mod cell;
 mod cell_known;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::dtype::DType;
 use crate::expr::{ModeClass, Pointwise, Program, Value};
 use crate::graph::{LOOP_TENSORS_MAX, Op, PointwiseLoop};
-use crate::loops::cell::operations;
+use crate::loops::body::{Recurrence, Refused, desc, operations, recurrences, room};
 use crate::loops::layer::{Layer, Loop, LoopOutput, TripLimit};
 use crate::loops::loop_operation::{LoopOperation, POINTWISE};
 use crate::loops::network::Network;
-use crate::loops::rewrite::{Refused, Rewrite, room};
+use crate::loops::rewrite::Rewrite;
 use crate::tensor::TensorDesc;
 
 /// Rewrites a loop to a pointwise loop.
@@ -93,32 +93,31 @@ pub(super) fn pointwise(network: &Network, of: Loop) -> Refused<(Rewrite<'_>, Lo
     let mut inputs: Vec<i64> = count.into_iter().collect();
     for state in &body.states {
         let dims = padded(&body.desc(state.y)?.dims, rank);
-        inputs.push(rewrite.reshaped(state.initial, &dims)?);
+        inputs.push(rewrite.reshaped(state.initial, &dims));
     }
     for Iterated { x, axis, y, .. } in &body.iterated {
-        let led = rewrite.led_by(*x, *axis)?;
-        let trips = rewrite.desc(led)?.dims[0];
+        let led = rewrite.led_by(*x, *axis);
+        let trips = rewrite.desc(led).dims[0];
         let element = padded(&body.desc(*y)?.dims, rank);
         let dims: Vec<i64> = std::iter::once(trips).chain(element).collect();
-        inputs.push(rewrite.reshaped(led, &dims)?);
+        inputs.push(rewrite.reshaped(led, &dims));
     }
     for uid in &body.captured {
         let dims = padded(&body.desc(*uid)?.dims, rank);
-        inputs.push(rewrite.reshaped(*uid, &dims)?);
+        inputs.push(rewrite.reshaped(*uid, &dims));
     }
     let mut outputs = Vec::new();
     for y in finals.into_iter().flatten() {
-        let dims = padded(&rewrite.desc(y)?.dims.clone(), rank);
-        outputs.push(rewrite.reshaped_to(y, &dims)?);
+        let dims = padded(&rewrite.desc(y).dims, rank);
+        outputs.push(rewrite.reshaped_to(y, &dims));
     }
     for (y, output, ..) in stacked {
-        let led = rewrite.stacked(y, output)?;
-        let dims = rewrite.desc(led)?.dims.clone();
+        let led = rewrite.stacked(y, output);
+        let dims = &rewrite.desc(led).dims;
         let dims: Vec<i64> = std::iter::once(dims[0]).chain(padded(&dims[1..], rank)).collect();
-        outputs.push(rewrite.reshaped_to(led, &dims)?);
+        outputs.push(rewrite.reshaped_to(led, &dims));
     }
-    let number = TensorDesc::packed(0, "", &[1], DType::I32);
-    let trips = op.condition.then(|| rewrite.tensor(&[1], &number));
+    let trips = condition.map(|_| rewrite.tensor(&[1], DType::I32));
     outputs.extend(trips);
     let y = outputs[0];
     rewrite.add(Op::PointwiseLoop(op), inputs, outputs);
@@ -150,7 +149,7 @@ enum Source {
 /// The body of a loop as a program, whose captured inputs are found as they are read.
 struct Body<'a> {
     network: &'a Network,
-    states: Vec<State>,
+    states: Vec<Recurrence>,
     iterated: Vec<Iterated>,
     /// What is the same in all trips.
     captured: Vec<i64>,
@@ -161,20 +160,16 @@ struct Body<'a> {
 
 impl<'a> Body<'a> {
     fn of(network: &'a Network, of: Loop) -> Refused<Body<'a>> {
-        let (states, iterated, captured, lines) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut body = Body { network, states, iterated, captured, lines, values: HashMap::new() };
+        let states = recurrences(network, of);
+        let values = states.iter().enumerate().map(|(at, state)| (state.y, Source::State(at)));
+        let values = values.collect();
+        let (iterated, captured, lines) = (Vec::new(), Vec::new(), Vec::new());
+        let mut body = Body { network, states, iterated, captured, lines, values };
         for layer in network.boundaries(of) {
-            match layer {
-                Layer::Recurrence { initial, next, y, .. } => {
-                    body.values.insert(*y, Source::State(body.states.len()));
-                    body.states.push(State { initial: *initial, next: *next, y: *y });
-                }
-                Layer::Iterator { x, axis, reverse, y, .. } => {
-                    let (x, axis, reverse, y) = (*x, *axis, *reverse, *y);
-                    body.values.insert(y, Source::Iterated(body.iterated.len()));
-                    body.iterated.push(Iterated { x, axis, reverse, y });
-                }
-                _ => {}
+            if let Layer::Iterator { x, axis, reverse, y, .. } = layer {
+                let (x, axis, reverse, y) = (*x, *axis, *reverse, *y);
+                body.values.insert(y, Source::Iterated(body.iterated.len()));
+                body.iterated.push(Iterated { x, axis, reverse, y });
             }
         }
         match body.states.first().map(|state| body.desc(state.y)).transpose()? {
@@ -185,7 +180,7 @@ impl<'a> Body<'a> {
     }
 
     fn desc(&self, uid: i64) -> Refused<&'a TensorDesc> {
-        self.network.tensor(uid).map_err(|error| error.to_string())
+        desc(self.network, uid)
     }
 
     /// The most dimensions that a value has: others have as many.
@@ -234,11 +229,4 @@ impl<'a> Body<'a> {
         }
         Ok(program)
     }
-}
-
-/// A recurrence.
-struct State {
-    initial: i64,
-    next: i64,
-    y: i64,
 }

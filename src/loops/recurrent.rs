@@ -3,14 +3,15 @@
 
 use crate::dtype::DType;
 use crate::expr::{Math, Mode, Pointwise};
-use crate::graph::{MatmulMath, Op, Recurrence, RecurrenceSlots, Reshape, Semantics, Transpose};
+use crate::graph::{Op, Recurrence, RecurrenceSlots, Reshape, Semantics, Transpose};
+use crate::loops::body::{Refused, room};
 use crate::loops::cell::{Body, Lane, extents};
 use crate::loops::cell_known::known;
 use crate::loops::cell_stages::Staged;
 use crate::loops::layer::{Layer, Loop, LoopOutput, TripLimit};
 use crate::loops::loop_operation::{LoopOperation, RECURRENT};
 use crate::loops::network::Network;
-use crate::loops::rewrite::{Refused, Rewrite, room};
+use crate::loops::rewrite::Rewrite;
 
 /// Counts are compared in f32, which has all integers up to this one.
 const STEPS_MAX: i64 = 1 << 24;
@@ -102,12 +103,7 @@ impl Layering<'_> {
         let rows = self.steps * batch;
         let Staged { cell, gemms, names } = staged;
         let cell = if names.is_empty() { known(cell) } else { cell };
-        let dtype = self.rewrite.desc(body.states[0].y)?.dtype;
-        let math = match (gemms.first(), dtype) {
-            (Some(first), _) => body.gemms[*first].math,
-            (None, DType::F64) => MatmulMath::F64,
-            (None, _) => MatmulMath::F32,
-        };
+        let math = body.gemms[gemms[0]].math;
         if gemms.iter().any(|at| body.gemms[*at].math != math) {
             return Err("its GEMMs differ in precision".to_owned());
         }
@@ -144,8 +140,7 @@ impl Layering<'_> {
                 }
                 _ => ([1, rows, width(blocks)], saved.ok_or("nothing is written")?.y),
             };
-            let like = self.rewrite.desc(like)?.clone();
-            outputs.push(self.rewrite.tensor(&dims, &like));
+            outputs.push(self.rewrite.tensor(&dims, self.rewrite.desc(like).dtype));
         }
         for of in handed {
             let (slot, first, count) = match of.from {
@@ -166,14 +161,14 @@ impl Layering<'_> {
     fn operand(&mut self, slot: &str, body: &Body<'_>, gemms: &[usize], rows: i64) -> Refused<i64> {
         let (batch, hidden_size) = (body.batch, body.hidden_size);
         match slot {
-            "x" => self.rows(body.iterators[0], rows),
+            "x" => Ok(self.rows(body.iterators[0], rows)),
             "unit_inputs" | "row_inputs" => {
                 let units = slot == "unit_inputs";
                 let mut parts = Vec::new();
                 for at in 1..body.iterators.len() {
                     let row = matches!(body.lanes_of_iterator(at)[..], [Lane::Row { .. }]);
                     if row != units {
-                        parts.push(self.rows(body.iterators[at], rows)?);
+                        parts.push(self.rows(body.iterators[at], rows));
                     }
                 }
                 self.rewrite.joined(&parts, 2)
@@ -181,106 +176,106 @@ impl Layering<'_> {
             "x_bias" | "r_bias" => {
                 let bias = body.x_bias.filter(|_| slot == "x_bias").or(body.r_bias);
                 let bias = bias.ok_or("a bias is missing")?;
-                let columns = extents(self.rewrite.desc(bias)?).1;
-                Ok(self.rewrite.reshaped(bias, &[1, 1, columns])?)
+                let columns = extents(self.rewrite.desc(bias)).1;
+                Ok(self.rewrite.reshaped(bias, &[1, 1, columns]))
             }
             "r" => {
                 let mut parts = Vec::new();
                 for at in gemms {
                     let (weights, blocks) = (body.gemms[*at].weights, body.gemms[*at].blocks);
                     let [k, n] = [hidden_size, blocks as i64 * hidden_size];
-                    let matrix = self.rewrite.reshaped(weights, &[1, k, n])?;
+                    let matrix = self.rewrite.reshaped(weights, &[1, k, n]);
                     let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
-                    parts.push(self.rewrite.made(turned, &[matrix], &[1, n, k])?);
+                    parts.push(self.rewrite.made(turned, &[matrix], &[1, n, k]));
                 }
                 self.rewrite.joined(&parts, 1)
             }
             "parameters" => {
                 let mut parts = Vec::new();
                 for (uid, blocks) in &body.parameters {
-                    let columns = extents(self.rewrite.desc(*uid)?).1;
+                    let columns = extents(self.rewrite.desc(*uid)).1;
                     let dims = [1, *blocks as i64, hidden_size];
                     parts.push(match columns == hidden_size * *blocks as i64 {
-                        true => self.rewrite.reshaped(*uid, &dims)?,
+                        true => self.rewrite.reshaped(*uid, &dims),
                         false => {
-                            let all = self.spread(*uid, hidden_size, body)?;
-                            self.rewrite.reshaped(all, &dims)?
+                            let all = self.spread(*uid, hidden_size, body);
+                            self.rewrite.reshaped(all, &dims)
                         }
                     });
                 }
                 self.rewrite.joined(&parts, 1)
             }
             "h_initial" => {
-                Ok(self.rewrite.reshaped(body.states[0].initial, &[1, batch, hidden_size])?)
+                Ok(self.rewrite.reshaped(body.states[0].initial, &[1, batch, hidden_size]))
             }
             "states_initial" => {
                 let mut parts = Vec::new();
                 for state in &body.states[1..] {
-                    let initial = self.narrow(state.initial)?;
-                    parts.push(self.rewrite.reshaped(initial, &[1, batch, hidden_size])?);
+                    let initial = self.narrow(state.initial);
+                    parts.push(self.rewrite.reshaped(initial, &[1, batch, hidden_size]));
                 }
                 self.rewrite.joined(&parts, 2)
             }
             _ => {
                 let most = self.steps as f64;
                 let clamp = Pointwise::new(Mode::ReluFwd).math(Math::F32).relu(0.0, most, 0.0);
-                let all = self.spread(self.count, batch, body)?;
-                let dims = self.rewrite.desc(all)?.dims.clone();
-                let lengths = self.rewrite.pointwise(clamp, &[all], &dims)?;
-                self.rewrite.reshaped(lengths, &[1, 1, batch])
+                let all = self.spread(self.count, batch, body);
+                let dims = self.rewrite.desc(all).dims.clone();
+                let lengths = self.rewrite.pointwise(clamp, &[all], &dims);
+                Ok(self.rewrite.reshaped(lengths, &[1, 1, batch]))
             }
         }
     }
 
     /// The only element of a tensor as many times. A pointwise operation has the shape of its
-    /// operands: here that of an index, of which nothing is added.
-    fn spread(&mut self, uid: i64, width: i64, body: &Body<'_>) -> Refused<i64> {
-        let mut dims = self.rewrite.desc(uid)?.dims.clone();
+    /// operands: here that of an index, of which nothing is subtracted, which keeps the sign of 0.
+    fn spread(&mut self, uid: i64, width: i64, body: &Body<'_>) -> i64 {
+        let mut dims = self.rewrite.desc(uid).dims.clone();
         let last = dims.len() - 1;
         dims[last] = body.batch * body.hidden_size;
-        let all = self.rewrite.reshaped(body.states[0].initial, &dims)?;
-        let some = self.rewrite.first(all, last, width)?;
+        let all = self.rewrite.reshaped(body.states[0].initial, &dims);
+        let some = self.rewrite.part(all, last, 0, width);
         dims[last] = width;
         let index = Pointwise::new(Mode::GenIndex).math(Math::F32).axis(last as i64);
-        let index = self.rewrite.pointwise(index, &[some], &dims)?;
-        let is_double = self.rewrite.desc(uid)?.dtype == DType::F64;
+        let index = self.rewrite.pointwise(index, &[some], &dims);
+        let is_double = self.rewrite.desc(uid).dtype == DType::F64;
         let math = if is_double { Math::F64 } else { Math::F32 };
-        let nothing = Pointwise::new(Mode::Add).math(math).alphas(1.0, 0.0);
+        let nothing = Pointwise::new(Mode::Sub).math(math).alphas(1.0, 0.0);
         self.rewrite.pointwise(nothing, &[uid, index], &dims)
     }
 
     /// All elements of an iterator as rows.
-    fn rows(&mut self, element: i64, rows: i64) -> Refused<i64> {
+    fn rows(&mut self, element: i64, rows: i64) -> i64 {
         let Some(Layer::Iterator { x, axis, .. }) = self.network.writer(element) else {
-            return Err("an element is no iterator's".to_owned());
+            unreachable!("the body's iterators are the loop's")
         };
-        let whole = self.rewrite.led_by(*x, *axis)?;
-        let some = self.rewrite.first(whole, 0, self.steps)?;
-        let columns = self.rewrite.desc(some)?.dims.iter().product::<i64>() / rows;
+        let whole = self.rewrite.led_by(*x, *axis);
+        let some = self.rewrite.part(whole, 0, 0, self.steps);
+        let columns = self.rewrite.desc(some).dims.iter().product::<i64>() / rows;
         self.rewrite.reshaped(some, &[1, rows, columns])
     }
 
     /// Makes a loop output of some columns of a result.
     fn hand_out(&mut self, from: i64, of: &Handed, first: i64, columns: i64) -> Refused<()> {
-        let part = self.rewrite.part(from, 2, first, columns)?;
-        if self.rewrite.desc(part)?.dtype != self.rewrite.desc(of.y)?.dtype {
+        let part = self.rewrite.part(from, 2, first, columns);
+        if self.rewrite.desc(part).dtype != self.rewrite.desc(of.y).dtype {
             return Err("its outputs differ in type".to_owned());
         }
-        let y = self.rewrite.stacked(of.y, of.output)?;
+        let y = self.rewrite.stacked(of.y, of.output);
         self.rewrite.add(Op::Reshape(Reshape), vec![part], vec![y]);
         Ok(())
     }
 
     /// What a tensor was converted from, if that has fewer bits: kernels read any type.
-    fn narrow(&self, uid: i64) -> Refused<i64> {
-        let Some(Layer::Operation(operation)) = self.network.writer(uid) else { return Ok(uid) };
+    fn narrow(&self, uid: i64) -> i64 {
+        let Some(Layer::Operation(operation)) = self.network.writer(uid) else { return uid };
         let from = operation.inputs[0];
         let is_cast = operation
             .as_pointwise()
             .is_some_and(|op| op.normalised() == Pointwise::new(Mode::Identity).math(op.math));
-        let [own, other] = [self.rewrite.desc(uid)?, self.rewrite.desc(from)?];
+        let [own, other] = [self.rewrite.desc(uid), self.rewrite.desc(from)];
         let fits = other.dtype.is_float() && other.dtype.fits_f32() && own.dtype == DType::F32;
-        Ok(if is_cast && fits { from } else { uid })
+        if is_cast && fits { from } else { uid }
     }
 }
 

@@ -1,16 +1,16 @@
-//! A network in which an operation takes the place of a loop.
+//! A network whose layers are changed: by what is computed before a loop, or an operation in its
+//! place.
 
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::Pointwise;
 use crate::graph::{Concatenate, Op, Operation, Reshape, Slice, Transpose};
+use crate::loops::body::Refused;
 use crate::loops::layer::{Layer, Loop, LoopOutput};
 use crate::loops::network::Network;
 use crate::tensor::TensorDesc;
 
-/// Why a loop is not run in some way.
-pub(super) type Refused<T> = std::result::Result<T, String>;
-
-/// The layers of a network without those of a loop, and what is added for it.
+/// The layers of a network, and what is added to them.
 pub(super) struct Rewrite<'a> {
     network: &'a Network,
     layers: Vec<Layer>,
@@ -19,19 +19,25 @@ pub(super) struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
+    /// All layers of a network.
+    pub(super) fn of(network: &'a Network) -> Rewrite<'a> {
+        let (layers, tensors) = (network.layers().to_vec(), network.tensors().to_vec());
+        let fresh = tensors.last().map_or(0, |tensor| tensor.uid.max(0)) + 1;
+        Rewrite { network, layers, tensors, fresh }
+    }
+
     /// Takes out a loop with all that is in it.
     pub(super) fn without(network: &'a Network, of: Loop) -> Rewrite<'a> {
         let inside = |layer: &Layer| {
             layer.of_loop() == Some(of)
                 || layer.outputs().iter().any(|uid| network.nest(*uid).contains(&of))
         };
-        let layers = network.layers().iter().filter(|layer| !inside(layer)).cloned().collect();
-        let tensors = network.tensors().to_vec();
-        let fresh = tensors.last().map_or(0, |tensor| tensor.uid.max(0)) + 1;
-        Rewrite { network, layers, tensors, fresh }
+        let mut rewrite = Rewrite::of(network);
+        rewrite.layers.retain(|layer| !inside(layer));
+        rewrite
     }
 
-    /// The network.
+    /// The network, whose loops have the numbers that they had.
     ///
     /// # Errors
     /// As [`Network::new`].
@@ -40,14 +46,24 @@ impl<'a> Rewrite<'a> {
         Network::new(self.tensors, self.layers, loops)
     }
 
-    pub(super) fn desc(&self, uid: i64) -> Refused<&TensorDesc> {
+    /// A tensor of the network, or one that was added.
+    pub(super) fn desc(&self, uid: i64) -> &TensorDesc {
         let found = self.tensors.iter().find(|tensor| tensor.uid == uid);
-        found.ok_or_else(|| format!("tensor #{uid} is unknown"))
+        found.expect("layers name tensors of the network")
+    }
+
+    pub(super) fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// Puts a layer in the place of another one of the network.
+    pub(super) fn replace(&mut self, at: usize, layer: Layer) {
+        self.layers[at] = layer;
     }
 
     /// A tensor that only exists in graphs.
-    pub(super) fn tensor(&mut self, dims: &[i64], like: &TensorDesc) -> i64 {
-        let packed = TensorDesc::packed(self.fresh, "", dims, like.dtype);
+    pub(super) fn tensor(&mut self, dims: &[i64], dtype: DType) -> i64 {
+        let packed = TensorDesc::packed(self.fresh, "", dims, dtype);
         self.tensors.push(TensorDesc { is_virtual: true, ..packed });
         self.fresh += 1;
         self.fresh - 1
@@ -58,50 +74,39 @@ impl<'a> Rewrite<'a> {
     }
 
     /// The result of an operation, with the type of its first operand.
-    pub(super) fn made(&mut self, op: Op, inputs: &[i64], dims: &[i64]) -> Refused<i64> {
-        let like = self.desc(inputs[0])?.clone();
-        let uid = self.tensor(dims, &like);
+    pub(super) fn made(&mut self, op: Op, inputs: &[i64], dims: &[i64]) -> i64 {
+        let dtype = self.desc(inputs[0]).dtype;
+        let uid = self.tensor(dims, dtype);
         self.add(op, inputs.to_vec(), vec![uid]);
-        Ok(uid)
+        uid
     }
 
-    pub(super) fn pointwise(
-        &mut self,
-        op: Pointwise,
-        inputs: &[i64],
-        dims: &[i64],
-    ) -> Refused<i64> {
+    pub(super) fn pointwise(&mut self, op: Pointwise, inputs: &[i64], dims: &[i64]) -> i64 {
         self.made(Op::Pointwise(op), inputs, dims)
     }
 
-    pub(super) fn reshaped(&mut self, uid: i64, dims: &[i64]) -> Refused<i64> {
-        match self.desc(uid)?.dims == dims {
-            true => Ok(uid),
+    pub(super) fn reshaped(&mut self, uid: i64, dims: &[i64]) -> i64 {
+        match self.desc(uid).dims == dims {
+            true => uid,
             false => self.made(Op::Reshape(Reshape), &[uid], dims),
         }
     }
 
     /// A tensor of other dimensions whose elements are those of a tensor that is to be written.
-    pub(super) fn reshaped_to(&mut self, y: i64, dims: &[i64]) -> Refused<i64> {
-        let like = self.desc(y)?.clone();
-        if like.dims == dims {
-            return Ok(y);
+    pub(super) fn reshaped_to(&mut self, y: i64, dims: &[i64]) -> i64 {
+        if self.desc(y).dims == dims {
+            return y;
         }
-        let uid = self.tensor(dims, &like);
+        let uid = self.tensor(dims, self.desc(y).dtype);
         self.add(Op::Reshape(Reshape), vec![uid], vec![y]);
-        Ok(uid)
-    }
-
-    /// The first elements along an axis.
-    pub(super) fn first(&mut self, uid: i64, axis: usize, count: i64) -> Refused<i64> {
-        self.part(uid, axis, 0, count)
+        uid
     }
 
     /// Some elements along an axis.
-    pub(super) fn part(&mut self, uid: i64, axis: usize, first: i64, count: i64) -> Refused<i64> {
-        let mut dims = self.desc(uid)?.dims.clone();
+    pub(super) fn part(&mut self, uid: i64, axis: usize, first: i64, count: i64) -> i64 {
+        let mut dims = self.desc(uid).dims.clone();
         if dims[axis] == count {
-            return Ok(uid);
+            return uid;
         }
         let slice = Slice::along(&dims, axis, first, first + count);
         dims[axis] = count;
@@ -109,31 +114,31 @@ impl<'a> Rewrite<'a> {
     }
 
     /// Some tensors behind each other.
+    ///
+    /// # Errors
+    /// A reason where they differ in type.
     pub(super) fn joined(&mut self, parts: &[i64], axis: usize) -> Refused<i64> {
         if let [only] = parts {
             return Ok(*only);
         }
-        let mut whole = self.desc(*parts.first().ok_or("nothing is joined")?)?.clone();
-        let mut extent = 0;
-        for part in parts {
-            let part = self.desc(*part)?;
-            extent += part.dims[axis];
-            if part.dtype != whole.dtype {
-                let [a, b] = [part.dtype, whole.dtype];
-                return Err(format!("tensors that belong together are of {a} and {b}"));
-            }
+        let mut dims = self.desc(parts[0]).dims.clone();
+        dims[axis] = parts.iter().map(|part| self.desc(*part).dims[axis]).sum();
+        let [first, others @ ..] = parts else { unreachable!("there are two at least") };
+        let dtype = self.desc(*first).dtype;
+        if let Some(other) = others.iter().find(|part| self.desc(**part).dtype != dtype) {
+            let other = self.desc(*other).dtype;
+            return Err(format!("tensors that belong together are of {other} and {dtype}"));
         }
-        whole.dims[axis] = extent;
         let op = Op::Concatenate(Concatenate::new(axis as i64, parts.len()));
-        self.made(op, parts, &whole.dims)
+        Ok(self.made(op, parts, &dims))
     }
 
     /// A tensor with an axis in front of all others.
-    pub(super) fn led_by(&mut self, uid: i64, axis: usize) -> Refused<i64> {
+    pub(super) fn led_by(&mut self, uid: i64, axis: usize) -> i64 {
         if axis == 0 {
-            return Ok(uid);
+            return uid;
         }
-        let dims = self.desc(uid)?.dims.clone();
+        let dims = &self.desc(uid).dims;
         let rest = (0..dims.len()).filter(|other| *other != axis);
         let permutation: Vec<usize> = std::iter::once(axis).chain(rest).collect();
         let dims: Vec<i64> = permutation.iter().map(|at| dims[*at]).collect();
@@ -141,36 +146,17 @@ impl<'a> Rewrite<'a> {
     }
 
     /// The tensor that an operation writes for a loop output, whose trips come first in it.
-    pub(super) fn stacked(&mut self, y: i64, output: LoopOutput) -> Refused<i64> {
+    pub(super) fn stacked(&mut self, y: i64, output: LoopOutput) -> i64 {
         let Some((axis, length)) = output.concatenated().filter(|(axis, _)| *axis > 0) else {
-            return Ok(y);
+            return y;
         };
-        let like = self.desc(y)?.clone();
-        let mut rest = like.dims.clone();
+        let mut rest = self.desc(y).dims.clone();
         rest.remove(axis);
         let dims: Vec<i64> = std::iter::once(length).chain(rest).collect();
-        let led = self.tensor(&dims, &like);
+        let led = self.tensor(&dims, self.desc(y).dtype);
         let mut permutation: Vec<usize> = (1..dims.len()).collect();
         permutation.insert(axis, 0);
         self.add(Op::Transpose(Transpose { permutation }), vec![led], vec![y]);
-        Ok(led)
+        led
     }
-}
-
-/// The least extent that a loop iterates over, and the least length of its outputs.
-pub(super) fn room(network: &Network, of: Loop) -> (i64, i64) {
-    let (mut extent, mut least) = (i64::MAX, i64::MAX);
-    for layer in network.boundaries(of) {
-        match layer {
-            Layer::Iterator { x, axis, .. } => {
-                let own = network.tensor(*x).map_or(0, |x| x.dims[*axis]);
-                extent = extent.min(own);
-            }
-            Layer::LoopOutput { output, .. } => {
-                least = output.concatenated().map_or(least, |(_, length)| least.min(length));
-            }
-            _ => {}
-        }
-    }
-    (extent, least)
 }

@@ -1,6 +1,7 @@
 //! Loops that are recurrent layers: an LSTM written layer by layer is the kernel of `Rnn::lstm`,
 //! cells that no library has and scans are one kernel too, and what is none says why.
 
+use kiln::engine::Mode as Chosen;
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Concatenate, Matmul, MatmulMath, Op, Slice, Transpose};
 use kiln::loops::{LoopOutput, Network, TripLimit};
@@ -183,6 +184,80 @@ fn a_written_lstm_is_the_kernel_of_the_library() {
     }
 }
 
+/// The written layer is torch's: `tests/data/rnn/torch_cases.py` ran it.
+#[test]
+fn a_written_lstm_is_torchs() {
+    let sizes = Sizes { steps: 6, batch: 3, input: 5, hidden: 8, dtype: DType::F32 };
+    let network = lstm(sizes, Bias::Each);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rnn/torch.safetensors");
+    let torch = |name: &str, dims: &[i64]| {
+        let tensor = TensorDesc::packed(1, format!("lstm/{name}"), dims, DType::F32);
+        let read = kiln::plan::read_values(path.as_ref(), std::iter::once(&tensor));
+        read.expect("the container has it").remove(&1).expect("one was asked for")
+    };
+    let inputs: Values = network
+        .inputs()
+        .map(|tensor| {
+            let values = match tensor.name.as_str() {
+                "x" => torch("input", &[6, 3, 5]),
+                "h0" => torch("h_0", &[1, 3, 8]),
+                "c0" => torch("c_0", &[1, 3, 8]),
+                "w" => torch("weight_ih_l0", &[32, 5]),
+                "r" => torch("weight_hh_l0", &[32, 8]),
+                "w_bias" => torch("bias_ih_l0", &[32]),
+                "r_bias" => torch("bias_hh_l0", &[32]),
+                _ => vec![6.0],
+            };
+            (tensor.uid, values)
+        })
+        .collect();
+    let mut expected = kiln::reference::evaluate_network(&network, &inputs).unwrap();
+    for tensor in network.outputs() {
+        let own = expected.get_mut(&tensor.uid).unwrap();
+        own.values = match tensor.name.as_str() {
+            "all" => torch("output", &[6, 3, 8]),
+            "last_h" => torch("h_n", &[1, 3, 8]),
+            _ => torch("c_n", &[1, 3, 8]),
+        };
+        // Torch computes in f32 too, in an order of its own.
+        own.bounds.iter_mut().for_each(|bound| *bound *= 2.0);
+    }
+    for kiln in harness::dialects() {
+        let plan = kiln.build_loops(&network).unwrap();
+        assert!(plan.steps().contains("a recurrent layer"), "{}", plan.steps());
+        let actual = looped::run_plan(kiln, &plan, &inputs).unwrap();
+        looped::compare(&network, &expected, &actual, "torch");
+    }
+}
+
+/// Every class of target, all heuristics, several orders of warps.
+#[test]
+fn written_layers_on_every_target() {
+    let sizes = Sizes { steps: 5, batch: 3, input: 24, hidden: 40, dtype: DType::F32 };
+    let networks =
+        [DType::F32, DType::F16].map(|dtype| lstm(Sizes { dtype, ..sizes }, Bias::Behind));
+    everywhere(&networks, 4.0, "a recurrent layer of the graph above");
+}
+
+/// Runs networks with this count on every class of target under all heuristics.
+pub fn everywhere(networks: &[Network], n: f64, step: &str) {
+    for (seed, target) in ["t4", "a100", "l40s", "h200", "b200", "rtx5090"].iter().enumerate() {
+        for (at, heuristic) in [Chosen::A, Chosen::B, Chosen::Fallback].into_iter().enumerate() {
+            let seed = (seed + at) as u64;
+            let Some(kiln) = harness::simulated_by(target, seed, heuristic) else { continue };
+            for network in networks {
+                let plan = kiln.build_loops(network).unwrap_or_else(|error| panic!("{error}"));
+                assert!(plan.steps().contains(step), "{target}: {}", plan.steps());
+                let inputs = values(network, n);
+                let expected = kiln::reference::evaluate_network(network, &inputs).unwrap();
+                let actual = looped::run_plan(kiln, &plan, &inputs).unwrap();
+                let what = format!("{target}, heuristic {heuristic}, seed {seed}");
+                looped::compare(network, &expected, &actual, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn layers_of_one_state_are_the_library_s() {
     let sizes = Sizes { steps: 5, batch: 2, input: 16, hidden: 24, dtype: DType::F32 };
@@ -233,6 +308,29 @@ fn a_bias_that_is_read_twice_is_a_parameter() {
         let steps = check(&net.build(), &[0.0, 1.0, 4.0]);
         assert!(steps.contains("loop time, count n: a recurrent layer"), "{steps}");
     }
+}
+
+/// A bias of some gates is none of what is read without it: two ways lead to the input.
+#[test]
+fn a_bias_is_of_what_is_read_with_it_alone() {
+    let mut net = Net::default();
+    let (x, n, h0) = (net.f32("x", &[4, 2, 32]), net.count("n"), net.f32("h0", &[2, 16]));
+    let (bias, r) = (net.f32("bias", &[1, 32]), net.f32("r", &[16, 16]));
+    let of = net.counted("time", n);
+    let (row, h) = (net.iterator(of, x, 0, false), net.recurrence(of, h0));
+    let graph = net.builder.graph();
+    let [plain, other] = [0, 1].map(|_| graph.reshape(row, &[2, 32]).unwrap());
+    let biased = net.op(Mode::Add, &[other, bias]);
+    let (plain, biased) = (net.block(plain, 0, 16), net.block(biased, 1, 16));
+    let product = net.product(h, r, DType::F32);
+    let gated = net.op(Mode::Mul, &[plain, product]);
+    let sum = net.op(Mode::Add, &[gated, biased]);
+    let next = net.op(Mode::TanhFwd, &[sum]);
+    net.next(h, next);
+    let all = net.stack(of, next, 0, 4);
+    net.output(all, "all", DType::F32);
+    let steps = check(&net.build(), &[0.0, 1.0, 4.0]);
+    assert!(steps.contains("loop time, count n: a recurrent layer"), "{steps}");
 }
 
 /// Further values that are handed out, along other axes, of iterators along other axes.

@@ -2,48 +2,58 @@
 //! type and order.
 
 use kiln::expr::{Mode, Pointwise};
-use kiln::loops::TripLimit;
+use kiln::loops::{Network, TripLimit};
 use kiln::{DType, TensorDesc};
 
 use crate::harness;
 use crate::looped::{self, Net};
-use crate::loops_cells::check;
+use crate::loops_cells::{check, everywhere};
 
-/// What is summed along an axis: without a GEMM, in any shape.
+/// Sums and logarithms of sums of exponentials along an axis, in any shape.
+fn scans(dims: &[i64]) -> Network {
+    let mut net = Net::default();
+    let all: Vec<i64> = [9].into_iter().chain(dims.iter().copied()).collect();
+    // A tensor of one dimension has elements of one.
+    let all = if dims == [1] { vec![9] } else { all };
+    let (x, n) = (net.f32("x", &all), net.count("n"));
+    let [zero, least] = ["zero", "least"].map(|name| net.f32(name, dims));
+    let of = net.counted("rows", n);
+    let row = net.iterator(of, x, 0, false);
+    // Sums, and the logarithm of sums of exponentials by the larger of two.
+    let [sum, log] = [zero, least].map(|initial| net.recurrence(of, initial));
+    let next = net.op(Mode::Add, &[sum, row]);
+    let (most, fewest) = (net.op(Mode::Max, &[log, row]), net.op(Mode::Min, &[log, row]));
+    let apart = net.op(Mode::Sub, &[fewest, most]);
+    let small = net.op(Mode::Exp, &[apart]);
+    let softplus = net.builder.graph().pointwise(Pointwise::new(Mode::SoftplusFwd), &[apart]);
+    let logs = net.op(Mode::Add, &[most, softplus.unwrap()]);
+    net.next(sum, next);
+    net.next(log, logs);
+    let outputs = [
+        (net.stack(of, next, 0, 9), "sums"),
+        (net.stack(of, logs, dims.len(), 9), "logs"),
+        (net.stack(of, small, 0, 9), "small"),
+        (net.last(of, sum), "sum"),
+    ];
+    for (uid, name) in outputs {
+        net.output(uid, name, DType::F32);
+    }
+    net.build()
+}
+
 #[test]
 fn scans_are_one_kernel() {
     for dims in [vec![1], vec![5], vec![70], vec![3, 8], vec![2, 3, 33]] {
-        let mut net = Net::default();
-        let all: Vec<i64> = [9].into_iter().chain(dims.iter().copied()).collect();
-        // A tensor of one dimension has elements of one.
-        let all = if dims == [1] { vec![9] } else { all };
-        let (x, n) = (net.f32("x", &all), net.count("n"));
-        let [zero, least] = ["zero", "least"].map(|name| net.f32(name, &dims));
-        let of = net.counted("rows", n);
-        let row = net.iterator(of, x, 0, false);
-        // Sums, and the logarithm of sums of exponentials by the larger of two.
-        let [sum, log] = [zero, least].map(|initial| net.recurrence(of, initial));
-        let next = net.op(Mode::Add, &[sum, row]);
-        let (most, fewest) = (net.op(Mode::Max, &[log, row]), net.op(Mode::Min, &[log, row]));
-        let apart = net.op(Mode::Sub, &[fewest, most]);
-        let small = net.op(Mode::Exp, &[apart]);
-        let softplus = net.builder.graph().pointwise(Pointwise::new(Mode::SoftplusFwd), &[apart]);
-        let logs = net.op(Mode::Add, &[most, softplus.unwrap()]);
-        net.next(sum, next);
-        net.next(log, logs);
-        let outputs = [
-            (net.stack(of, next, 0, 9), "sums"),
-            (net.stack(of, logs, dims.len(), 9), "logs"),
-            (net.stack(of, small, 0, 9), "small"),
-            (net.last(of, sum), "sum"),
-        ];
-        for (uid, name) in outputs {
-            net.output(uid, name, DType::F32);
-        }
-        let network = net.build();
+        let network = scans(&dims);
         let steps = check(&network, &[0.0, 1.0, 8.0, 9.0]);
         assert!(steps.contains("loop rows, count n: a pointwise loop"), "{dims:?}: {steps}");
     }
+}
+
+/// Every class of target, all heuristics, several orders of warps.
+#[test]
+fn scans_on_every_target() {
+    everywhere(&[scans(&[3, 70])], 7.0, "a pointwise loop of the graph above");
 }
 
 /// Iterations to convergence: their condition is computed where the states are.
