@@ -219,11 +219,12 @@ fn specs() -> BTreeMap<&'static str, Vec<KernelSpec>> {
     specs
 }
 
-/// The paths to all members of a value; those of the elements of an array are one.
+/// The paths to all members of a value that are there: not null. Those of the elements of an array
+/// are one.
 fn paths(value: &Value, path: &[String], found: &mut BTreeSet<Vec<String>>) {
     match value {
         Value::Object(members) => {
-            for (name, member) in members {
+            for (name, member) in members.iter().filter(|(_, member)| !member.is_null()) {
                 let path = [path, std::slice::from_ref(name)].concat();
                 paths(member, &path, found);
                 found.insert(path);
