@@ -32,6 +32,7 @@ mod reduce;
 mod reduction;
 mod refine;
 mod resample;
+mod resident_loop;
 mod rnn;
 mod signal;
 mod signature;
@@ -75,6 +76,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &resample::DirectEngine,
         &ctc::CtcEngine,
         &pointwise_loop::PointwiseLoopEngine,
+        &resident_loop::ResidentLoopEngine,
         &attention::DecodeEngine,
         &attention::WgmmaEngine,
         &attention::MmaEngine,

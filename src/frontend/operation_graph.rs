@@ -7,7 +7,8 @@ use crate::expr::Mode;
 use crate::frontend::FrontEnd;
 use crate::frontend::values::{Values, random_tensors};
 use crate::graph::{
-    AttentionShape, CtcInput, CtcLoss, Op, Operation, OperationGraph, Signal, SignalMode,
+    AttentionShape, CtcInput, CtcLoss, LoopFrame, Op, Operation, OperationGraph, PointwiseLoop,
+    ResidentLoop, Signal, SignalMode,
 };
 use crate::tensor::TensorDesc;
 
@@ -67,7 +68,12 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
                     let steps = operands[0].dims[1] / op.batch.max(1);
                     own.iter_mut().for_each(|value| *value = carried(slot, steps, *value));
                 }
-                (Op::PointwiseLoop(_), _) if *slot == "count" => own.fill(trips(&operands)),
+                (Op::PointwiseLoop(PointwiseLoop { frame, .. }), _)
+                | (Op::ResidentLoop(ResidentLoop { frame, .. }), _)
+                    if *slot == "count" =>
+                {
+                    own.fill(trips(frame, &operands));
+                }
                 (Op::CtcLoss(op), _) => classified(slot, op, &operands[0].dims, own),
                 (Op::Matmul(_), _) => {
                     let [a, b] = [0, 1].map(|at| &operands[at].dims);
@@ -87,12 +93,11 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
     Ok(values)
 }
 
-/// As many trips as every iterated tensor of a pointwise loop has elements for.
-fn trips(operands: &[&TensorDesc]) -> f64 {
+/// As many trips as every iterated tensor of a loop has elements for.
+fn trips(frame: &LoopFrame, operands: &[&TensorDesc]) -> f64 {
     /// Trips of a loop that iterates over nothing.
     const USUAL: i64 = 8;
-    let rank = operands.get(1).map_or(0, |state| state.dims.len());
-    let iterated = operands.iter().skip(1).filter(|tensor| tensor.dims.len() > rank);
+    let iterated = operands.iter().skip(1 + frame.states).take(frame.iterated.len());
     iterated.map(|tensor| tensor.dims[0]).min().unwrap_or(USUAL) as f64
 }
 

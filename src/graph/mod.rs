@@ -31,6 +31,7 @@ mod find;
 mod fraction;
 mod gradient;
 mod json;
+mod loop_frame;
 mod matmul;
 mod norm;
 mod operation;
@@ -42,6 +43,7 @@ mod quantization;
 mod recurrence;
 mod reduction;
 mod resample;
+mod resident_loop;
 mod rng;
 mod sampling;
 mod scaling;
@@ -70,16 +72,19 @@ pub(crate) use json::{
     JsonReal, TensorJson, read_operation, read_tensors, reference, referred, write_operation,
     write_tensor,
 };
+pub use loop_frame::{LOOP_TENSORS_MAX, LoopFrame};
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};
 pub use operation::{Op, Operation};
 pub use operation_graph::{InPlace, OperationGraph};
-pub use pointwise_loop::{LOOP_TENSORS_MAX, PointwiseLoop};
+pub use pointwise_loop::PointwiseLoop;
 pub use quantization::Quantization;
 pub(crate) use quantization::SUMMED_MAX;
 pub use recurrence::{Direction, Recurrence, RecurrenceSlots, RowLayout};
 pub use reduction::{Reduction, ReductionOp};
 pub use resample::{PaddingMode, Resample, ResampleMode, ResamplePass};
+pub(crate) use resident_loop::LoopValue;
+pub use resident_loop::{LoopFold, LoopStage, LoopView, ResidentLoop};
 pub use rng::Rng;
 pub use sampling::Sampling;
 pub(crate) use semantics::Semantics;

@@ -15,6 +15,7 @@ use crate::graph::pointwise_loop::PointwiseLoop;
 use crate::graph::recurrence::Recurrence;
 use crate::graph::reduction::Reduction;
 use crate::graph::resample::Resample;
+use crate::graph::resident_loop::ResidentLoop;
 use crate::graph::rng::Rng;
 use crate::graph::semantics::Semantics;
 use crate::graph::signal::Signal;
@@ -74,6 +75,8 @@ pub enum Op {
     Recurrence(Recurrence),
     /// Loop whose trips are pointwise.
     PointwiseLoop(PointwiseLoop),
+    /// Loop whose trips are stages.
+    ResidentLoop(ResidentLoop),
     /// Some elements along each dimension.
     Slice(Slice),
     /// The dimensions in another order.
@@ -105,6 +108,7 @@ macro_rules! of_kind {
             Op::Signal(op) => op,
             Op::Recurrence(op) => op,
             Op::PointwiseLoop(op) => op,
+            Op::ResidentLoop(op) => op,
             Op::Slice(op) => op,
             Op::Transpose(op) => op,
             Op::Reshape(op) => op,

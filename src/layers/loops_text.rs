@@ -11,8 +11,8 @@ impl LoopsPlan {
     ///
     /// A loop says the step that was taken of the ways to run one, and why those before it were
     /// not: GEMMs that do not depend on recurrences are hoisted in any case; a loop that is a
-    /// recurrent layer or a pointwise loop is an operation of the graph in front of its line; any
-    /// other is launched by the host, trip by trip.
+    /// recurrent layer, a pointwise or a resident loop is an operation of the graph in front of its
+    /// line; any other is launched by the host, trip by trip.
     pub fn steps(&self) -> String {
         let mut text = String::new();
         self.write(&self.inner.program.steps, 0, &mut text);

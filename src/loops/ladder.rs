@@ -4,17 +4,19 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::loops::layer::Loop;
-use crate::loops::loop_operation::{LoopOperation, POINTWISE, RECURRENT};
+use crate::loops::loop_operation::{LoopOperation, POINTWISE, RECURRENT, RESIDENT};
 use crate::loops::network::Network;
 use crate::loops::pointwise::pointwise;
 use crate::loops::recurrent::recurrent;
+use crate::loops::resident::resident;
 use crate::loops::rewrite::Rewrite;
 
 /// What a loop is rewritten to, or why it is not.
 type Attempt = fn(&Network, Loop) -> std::result::Result<(Rewrite<'_>, LoopOperation), String>;
 
 /// The steps of the ladder before a launch for each trip, from the first one.
-const STEPS: [(&str, Attempt); 2] = [(RECURRENT, recurrent), (POINTWISE, pointwise)];
+const STEPS: [(&str, Attempt); 3] =
+    [(RECURRENT, recurrent), (POINTWISE, pointwise), (RESIDENT, resident)];
 
 /// Steps that are not taken, by loop and name, with the reason.
 pub(crate) type Refusals = HashMap<(Loop, &'static str), String>;

@@ -5,6 +5,7 @@ use crate::loops::layer::Loop;
 /// Names of the steps.
 pub(super) const RECURRENT: &str = "recurrent layer";
 pub(super) const POINTWISE: &str = "pointwise loop";
+pub(super) const RESIDENT: &str = "resident loop";
 
 /// A loop that is one operation.
 #[derive(Debug, Clone, Copy)]

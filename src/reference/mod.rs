@@ -23,6 +23,7 @@ mod quantized;
 mod recurrence;
 mod reduction;
 mod resample;
+mod resident_loop;
 mod rng;
 mod scaled;
 mod signal;
@@ -106,6 +107,7 @@ fn results(op: &Op, operands: &[Operand<'_>], outputs: &[&TensorDesc]) -> Result
         Op::AttentionBackward(op) => attention_backward::evaluate(op, operands, outputs),
         Op::Recurrence(op) => recurrence::evaluate(op, operands, outputs),
         Op::PointwiseLoop(op) => pointwise_loop::evaluate(op, operands, outputs),
+        Op::ResidentLoop(op) => resident_loop::evaluate(op, operands, outputs),
         Op::Signal(op) => signal::evaluate(op, operands, outputs)?,
         Op::Slice(op) => vec![views::slice(op, &operands[0], outputs[0])],
         Op::Transpose(op) => vec![views::transpose(op, &operands[0], outputs[0])],

@@ -13,7 +13,7 @@ pub(super) fn evaluate(
     operands: &[Operand<'_>],
     outputs: &[&TensorDesc],
 ) -> Vec<Expected> {
-    let (counts, operands) = operands.split_at(usize::from(op.count));
+    let (counts, operands) = operands.split_at(usize::from(op.frame.count));
     let most = counts.first().map_or(i64::MAX, |count| (count.expected.values[0] as i64).max(0));
     let domain = op.domain(operands.iter().map(|operand| operand.desc));
     let elements = domain.iter().product::<i64>();
@@ -29,7 +29,7 @@ pub(super) fn evaluate(
         let index = if elements > 0 { unravel(element, &domain) } else { vec![0; domain.len()] };
         let read = |at: usize, trip: i64| {
             let operand = &operands[at];
-            let trips = op.leading(at);
+            let trips = op.frame.leading(at);
             let dims = &operand.desc.dims[trips..];
             // Of what has no elements nothing is needed.
             if dims.contains(&0) {
@@ -41,39 +41,39 @@ pub(super) fn evaluate(
             }
             let last = operand.desc.dims[0] - 1;
             let trip = trip.min(last);
-            let trip = if op.iterated[at - op.states] { last - trip } else { trip };
+            let trip = if op.frame.iterated[at - op.frame.states] { last - trip } else { trip };
             let size = dims.iter().product::<i64>() as usize;
             approx(operand.expected, trip as usize * size + own)
         };
-        if elements == 0 && !op.condition {
+        if elements == 0 && !op.frame.condition {
             break;
         }
-        let mut states: Vec<Approx> = (0..op.states).map(|at| read(at, 0)).collect();
+        let mut states: Vec<Approx> = (0..op.frame.states).map(|at| read(at, 0)).collect();
         let mut trip = 0;
         let ended = loop {
             if trip >= most {
                 break trip;
             }
-            let others = op.states..operands.len();
+            let others = op.frame.states..operands.len();
             let inputs: Vec<Approx> =
                 states.iter().copied().chain(others.map(|at| read(at, trip))).collect();
             let values = bound::program(&op.program, &inputs, Activations::Precise);
-            let is_true = !op.condition || values.last().is_some_and(|of| of.value != 0.0);
+            let is_true = !op.frame.condition || values.last().is_some_and(|of| of.value != 0.0);
             if !is_true {
                 break trip;
             }
-            if op.condition && trip == op.trips_max {
+            if op.frame.condition && trip == op.frame.trips_max {
                 break trip + 1;
             }
-            for (at, reverse) in op.stacked.iter().enumerate() {
+            for (at, reverse) in op.frame.stacked.iter().enumerate() {
                 let position = if *reverse { most - 1 - trip } else { trip };
-                let slot = op.last.iter().filter(|handed| **handed).count() + at;
+                let slot = op.frame.last.iter().filter(|handed| **handed).count() + at;
                 let tensor = outputs[slot];
                 if position < tensor.dims[0] && elements > 0 {
                     let dims = &tensor.dims[1..];
                     let size = dims.iter().product::<i64>() as usize;
                     let own = position as usize * size + broadcast_position(&index, dims);
-                    put(&mut results[slot], own, values[op.states + at], tensor);
+                    put(&mut results[slot], own, values[op.frame.states + at], tensor);
                 }
             }
             for (state, value) in states.iter_mut().zip(&values) {
@@ -81,12 +81,12 @@ pub(super) fn evaluate(
             }
             trip += 1;
         };
-        let handed = (0..op.states).filter(|state| op.last[*state]);
+        let handed = (0..op.frame.states).filter(|state| op.frame.last[*state]);
         for (slot, state) in handed.enumerate().filter(|_| elements > 0) {
             let own = broadcast_position(&index, &outputs[slot].dims);
             put(&mut results[slot], own, states[state], outputs[slot]);
         }
-        if op.condition
+        if op.frame.condition
             && let Some(trips) = results.last_mut()
         {
             trips.values[0] = ended as f64;

@@ -1,5 +1,6 @@
 //! Reductions.
 
+use crate::dtype::DType;
 use crate::expr::Math;
 use crate::graph::{Reduction, ReductionOp};
 use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
@@ -10,17 +11,18 @@ use crate::tensor::TensorDesc;
 
 pub(super) fn evaluate(op: &Reduction, x: &Operand<'_>, y: &TensorDesc) -> Expected {
     let arithmetic = Arithmetic::new(op.math.dtype());
-    let groups = grouped(&x.desc.dims, &y.dims);
-    if op.math == Math::I32 {
-        let integer = |at| Integer::of(x.approx(at));
-        let reduced =
-            groups.into_iter().map(|group| integers(op.op, group.into_iter().map(integer)));
-        return Expected::stored(reduced, y);
+    let value = |at| if op.math == Math::I32 { x.approx(at) } else { x.at(arithmetic, at) };
+    let groups = grouped(&x.desc.dims, &y.dims).into_iter();
+    let values = groups.map(|group| group.into_iter().map(value).collect());
+    Expected::stored(values.map(|values| reduced(op.op, op.math.dtype(), values)), y)
+}
+
+/// Some values reduced in a precision.
+pub(super) fn reduced(op: ReductionOp, math: DType, values: Vec<Approx>) -> Approx {
+    match math {
+        DType::I32 => integers(op, values.into_iter().map(Integer::of)),
+        _ => reduce(op, Arithmetic::new(math), values),
     }
-    let reduced = groups.into_iter().map(|group| {
-        reduce(op.op, arithmetic, group.into_iter().map(|at| x.at(arithmetic, at)).collect())
-    });
-    Expected::stored(reduced, y)
 }
 
 /// Groups the positions of `dims` by the position in `reduced` that they reduce to.

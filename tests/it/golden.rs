@@ -28,6 +28,7 @@ use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
 use crate::resample;
+use crate::resident_loop;
 use crate::rng;
 use crate::rows::layer as layer_norm;
 use crate::signal;
@@ -246,6 +247,18 @@ fn golden_random_numbers() {
     assert_golden("sm75_reduction_f32_noise.cu", &noise[0]);
     let convolution = kernels("gemm_mma", &rng::convolution(true, true), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f16_mma_window_dropout.cu", &convolution[0]);
+}
+
+#[test]
+fn golden_resident_loops() {
+    for (name, graph, ctas) in [
+        ("sm75_resident_loop_iteration.cu", resident_loop::iteration(), 1),
+        ("sm75_resident_loop_relaxation.cu", resident_loop::relaxation(true), 16),
+    ] {
+        let knobs = [("ctas", ctas), ("threads", 256)];
+        let sources = kernels("resident_loop", &graph, &knobs);
+        assert_golden(name, &sources[sources.len() - 1]);
+    }
 }
 
 #[test]

@@ -422,8 +422,8 @@ fn operations_that_do_not_fit() {
             "expected one of the keys pointwise, matmul, convolution_forward, \
              convolution_backward_data, convolution_backward_filter, resample_forward, \
              resample_backward, reduction, ctc_loss, rng, norm_forward, norm_backward, gen_stats, \
-             bn_finalize, bn_backward_weights, recurrence, pointwise_loop, attention, \
-             attention_backward, signal, slice, transpose, reshape, concatenate, \
+             bn_finalize, bn_backward_weights, recurrence, pointwise_loop, resident_loop, \
+             attention, attention_backward, signal, slice, transpose, reshape, concatenate, \
              got {\"conv\":\"f32\"}",
         ),
     ] {

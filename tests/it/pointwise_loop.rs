@@ -2,7 +2,7 @@
 //! shape against the reference.
 
 use kiln::expr::{Mode, Pointwise, Program};
-use kiln::graph::{Op, Operation, PointwiseLoop};
+use kiln::graph::{LoopFrame, Op, Operation, PointwiseLoop};
 use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
@@ -61,14 +61,16 @@ pub fn scan() -> Case {
     [next, small, kept].into_iter().for_each(|value| program.output(value));
     let op = PointwiseLoop {
         program: program.into(),
-        states: 1,
-        iterated: vec![false, true],
-        captured: 1,
-        last: vec![true],
-        stacked: vec![false, true],
-        count: true,
-        condition: false,
-        trips_max: 0,
+        frame: LoopFrame {
+            states: 1,
+            iterated: vec![false, true],
+            captured: 1,
+            last: vec![true],
+            stacked: vec![false, true],
+            count: true,
+            condition: false,
+            trips_max: 0,
+        },
     };
     let tensors = tensors(&[
         ("n", &[1], DType::I32),
@@ -96,14 +98,16 @@ pub fn doubled() -> Case {
     [next, sum, i, more].into_iter().for_each(|value| program.output(value));
     let op = PointwiseLoop {
         program: program.into(),
-        states: 2,
-        iterated: vec![],
-        captured: 2,
-        last: vec![false, true],
-        stacked: vec![false],
-        count: false,
-        condition: true,
-        trips_max: 6,
+        frame: LoopFrame {
+            states: 2,
+            iterated: vec![],
+            captured: 2,
+            last: vec![false, true],
+            stacked: vec![false],
+            count: false,
+            condition: true,
+            trips_max: 6,
+        },
     };
     let tensors = tensors(&[
         ("start", &[1], DType::I32),
@@ -111,7 +115,7 @@ pub fn doubled() -> Case {
         ("n", &[1], DType::I32),
         ("one", &[1], DType::I32),
         ("last", &[70], DType::F64),
-        ("counted", &[5, 1], DType::I32),
+        ("counted", &[9, 1], DType::I32),
         ("trips", &[1], DType::I32),
     ]);
     Case { op, tensors, inputs: 4 }
@@ -165,12 +169,12 @@ fn what_is_no_loop_is_refused() {
     type Change = fn(&mut Case);
     let cases: [(&str, Change); 12] = [
         ("it has neither a count nor a condition", |case| {
-            case.op.count = false;
+            case.op.frame.count = false;
             case.tensors.remove(0);
             case.inputs -= 1;
         }),
         ("inputs, outputs and last values are [4, 3, 2], expected [4, 3, 1]", |case| {
-            case.op.last.push(true);
+            case.op.frame.last.push(true);
             case.tensors.push(TensorDesc::packed(9, "more", &[3, 40], DType::F32));
         }),
         ("`n` is i32[2], expected i32 with one element", |case| {
@@ -195,7 +199,7 @@ fn what_is_no_loop_is_refused() {
         ("`sums` is f32[10, 3, 40], expected f16[10, 3, 40]", |case| {
             case.tensors[6] = TensorDesc::packed(7, "sums", &[10, 3, 40], DType::F32);
         }),
-        ("trips_max -1 is not in [0, 2^31 - 1)", |case| case.op.trips_max = -1),
+        ("trips_max -1 is not in [0, 2^31 - 1)", |case| case.op.frame.trips_max = -1),
         ("two values are named `x`", |case| {
             let mut program = Program::new();
             for name in ["x", "y", "x", "gamma"] {

@@ -62,6 +62,7 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
         | "convolution_direct"
         | "ctc_loss"
         | "pointwise_loop"
+        | "resident_loop"
         | "resample_direct" => (Vec::new(), false),
         // A row that is read again takes its variance in the phase of its mean.
         "reduction" => {

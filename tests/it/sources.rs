@@ -155,8 +155,8 @@ fn what_defines_is_found() {
 /// Integers that a reader takes in at a glance.
 const SMALL_MAX: u64 = 8;
 
-/// The ends of the range of 8-bit integers.
-const LIMITS: [u64; 3] = [127, 128, 255];
+/// The ends of the ranges of 8-bit integers, and of 32-bit ones.
+const LIMITS: [u64; 4] = [127, 128, 255, 2_147_483_647];
 
 /// What defines sizes, or asks the assembler for something.
 const DEFINING: [&str; 7] =

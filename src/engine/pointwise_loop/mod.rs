@@ -66,7 +66,7 @@ impl Loop<'_> {
     /// Values of the knob `ahead`: one where nothing is iterated, or a condition must be known.
     fn ahead(&self) -> &'static [i64] {
         let op = self.problem.op;
-        if op.condition || op.iterated.is_empty() { &AHEAD[..1] } else { &AHEAD }
+        if op.frame.condition || op.frame.iterated.is_empty() { &AHEAD[..1] } else { &AHEAD }
     }
 }
 
@@ -111,7 +111,7 @@ impl Tunable<2> for Loop<'_> {
         let Settings { ahead, threads } = self.best();
         let (elements, sms) = (self.problem.elements, self.target.sm_count);
         let op = self.problem.op;
-        let why = match (op.condition, op.iterated.is_empty()) {
+        let why = match (op.frame.condition, op.frame.iterated.is_empty()) {
             (true, _) => "its condition is computed in each trip",
             (_, true) => "nothing is iterated",
             _ => "reads of several trips are in flight",
@@ -139,7 +139,8 @@ impl Tunable<2> for Loop<'_> {
         let lines = op.program.instructions().len() as f64 + 4.0;
         let instructions = INSTRUCTIONS_OPERATION * lines * trips * *elements as f64;
         let bytes = stored_bytes(*graph);
-        let values = op.states + op.captured + op.iterated.len() * settings.ahead as usize;
+        let values =
+            op.frame.states + op.frame.captured + op.frame.iterated.len() * settings.ahead as usize;
         let is_double = self.problem.is_double();
         vec![KernelWork {
             blocks: ceil_div(*elements, settings.threads) as u64,

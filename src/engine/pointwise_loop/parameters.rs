@@ -153,7 +153,7 @@ impl Parameters {
                     states.push(State { name, next, ctype, value_type, tensor, by_value });
                 }
                 Role::Iterated(iterator) => {
-                    let reverse = op.iterated[*iterator];
+                    let reverse = op.frame.iterated[*iterator];
                     iterated.push(Iterated { name, ctype, tensor, reverse });
                 }
                 _ => captured.push(Captured { name, ctype, tensor, by_value }),
@@ -167,11 +167,11 @@ impl Parameters {
                     last.push(Last { state, ctype, tensor, guard: guard(*at, 0) });
                 }
                 Role::Stacked(value) => stacked.push(Stacked {
-                    name: results[op.states + value].clone(),
+                    name: results[op.frame.states + value].clone(),
                     ctype: ctype(desc.dtype),
-                    value_type: emitted.outputs[op.states + value].ctype,
+                    value_type: emitted.outputs[op.frame.states + value].ctype,
                     tensor,
-                    reverse: op.stacked[*value],
+                    reverse: op.frame.stacked[*value],
                     guard: guard(*at, 1),
                 }),
                 _ => unreachable!("operands come first"),
@@ -219,8 +219,8 @@ impl Parameters {
             extents: dims.clone(),
             coordinates: coordinates(dims),
             count,
-            condition: op.condition,
-            trips_max: op.trips_max,
+            condition: op.frame.condition,
+            trips_max: op.frame.trips_max,
             trips_made: problem.trips_made().map(|at| names[at].clone()),
             results: results
                 .iter()

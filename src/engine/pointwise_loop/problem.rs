@@ -50,7 +50,7 @@ impl<'a> Problem<'a> {
         let (operation, op) = alone(graph, own, "pointwise loop")?;
         refuse_i64(graph)?;
         let mut problem = Problem { graph, op, operation, dims: Vec::new(), elements: 0 };
-        let operands = operation.inputs[usize::from(op.count)..].iter();
+        let operands = operation.inputs[usize::from(op.frame.count)..].iter();
         problem.dims = op.domain(operands.map(|at| &graph.tensors[*at as usize]));
         problem.elements =
             problem.dims.iter().fold(1, |all: i64, extent| all.saturating_mul(*extent));
@@ -66,24 +66,24 @@ impl<'a> Problem<'a> {
 
     /// Position of the count.
     pub(super) fn count(&self) -> Option<usize> {
-        self.op.count.then(|| self.operation.inputs[0] as usize)
+        self.op.frame.count.then(|| self.operation.inputs[0] as usize)
     }
 
     /// Position of the number of trips that were made.
     pub(super) fn trips_made(&self) -> Option<usize> {
-        let last = self.operation.outputs.last().filter(|_| self.op.condition);
+        let last = self.operation.outputs.last().filter(|_| self.op.frame.condition);
         last.map(|at| *at as usize)
     }
 
     /// The program's operands in order, then the results.
     pub(super) fn tensors(&self) -> Vec<(Role, usize)> {
         let op = self.op;
-        let iterated = (0..op.iterated.len()).map(Role::Iterated);
-        let inputs = (0..op.states).map(Role::Initial).chain(iterated);
-        let inputs = inputs.chain(std::iter::repeat_n(Role::Captured, op.captured));
-        let last = (0..op.states).filter(|state| op.last[*state]).map(Role::Last);
-        let results = last.chain((0..op.stacked.len()).map(Role::Stacked));
-        let operands = &self.operation.inputs[usize::from(op.count)..];
+        let iterated = (0..op.frame.iterated.len()).map(Role::Iterated);
+        let inputs = (0..op.frame.states).map(Role::Initial).chain(iterated);
+        let inputs = inputs.chain(std::iter::repeat_n(Role::Captured, op.frame.captured));
+        let last = (0..op.frame.states).filter(|state| op.frame.last[*state]).map(Role::Last);
+        let results = last.chain((0..op.frame.stacked.len()).map(Role::Stacked));
+        let operands = &self.operation.inputs[usize::from(op.frame.count)..];
         let inputs = inputs.zip(operands);
         inputs
             .chain(results.zip(&self.operation.outputs))

@@ -8,7 +8,8 @@ use super::fields::Fields;
 use super::keys::reference;
 use super::pointwise::{self, PointwiseJson};
 use super::{
-    attention, convolution, ctc, pointwise_loop, recurrence, resample, rng, signal, views,
+    attention, convolution, ctc, pointwise_loop, recurrence, resample, resident_loop, rng, signal,
+    views,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -25,7 +26,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 23] = [
+const KINDS: [(&str, Read); 24] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -84,6 +85,7 @@ const KINDS: [(&str, Read); 23] = [
     }),
     ("recurrence", |fields, _| Ok(Op::Recurrence(recurrence::read(fields)?))),
     ("pointwise_loop", pointwise_loop::read),
+    ("resident_loop", resident_loop::read),
     ("attention", |fields, tensors| Ok(Op::Attention(attention::read(fields, tensors)?))),
     ("attention_backward", |fields, tensors| {
         Ok(Op::AttentionBackward(attention::read_backward(fields, tensors)?))
@@ -180,6 +182,7 @@ fn attributes(operation: &Operation, tensors: &[TensorDesc]) -> Vec<(&'static st
         Op::Signal(op) => return signal::write(op, operation, tensors),
         Op::Recurrence(op) => return recurrence::write(op),
         Op::PointwiseLoop(op) => return pointwise_loop::write(op),
+        Op::ResidentLoop(op) => return resident_loop::write(op),
         Op::Attention(op) => return attention::write(op, operation, tensors),
         Op::AttentionBackward(op) => return attention::write(&op.forward, operation, tensors),
         Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {

@@ -9,10 +9,10 @@ use serde_json::{Value as Json, json};
 use super::fields::Fields;
 use super::keys::{is_false, present};
 use super::pointwise::{PointwiseJson, write_program};
-use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::expr::{Program, Value};
-use crate::graph::{Op, PointwiseLoop};
+use super::program::{self, Typed};
+use crate::error::Result;
+use crate::expr::Program;
+use crate::graph::{LoopFrame, Op, PointwiseLoop};
 use crate::tensor::TensorDesc;
 
 #[derive(Serialize, Deserialize)]
@@ -35,14 +35,6 @@ struct LoopJson {
     condition: Option<String>,
 }
 
-/// A value with its type.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Typed {
-    value: String,
-    dtype: String,
-}
-
 /// A value with the order of its elements.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,44 +54,26 @@ pub(super) fn read(fields: &mut Fields, _tensors: &[TensorDesc]) -> Result<Op> {
     let program = program(&json).map_err(|error| error.context(fields.kind))?;
     Ok(Op::PointwiseLoop(PointwiseLoop {
         program: Arc::new(program),
-        states: json.states.len(),
-        iterated: json.iterated.iter().map(|of| of.reverse).collect(),
-        captured: json.captured.len(),
-        last: (0..json.states.len()).map(|at| fields.has(&format!("last{at}"))).collect(),
-        stacked: json.stacked.iter().map(|of| of.reverse).collect(),
-        count: fields.has("count"),
-        condition: json.condition.is_some(),
-        trips_max,
+        frame: LoopFrame {
+            states: json.states.len(),
+            iterated: json.iterated.iter().map(|of| of.reverse).collect(),
+            captured: json.captured.len(),
+            last: (0..json.states.len()).map(|at| fields.has(&format!("last{at}"))).collect(),
+            stacked: json.stacked.iter().map(|of| of.reverse).collect(),
+            count: fields.has("count"),
+            condition: json.condition.is_some(),
+            trips_max,
+        },
     }))
 }
 
 fn program(json: &LoopJson) -> Result<Program> {
-    let dtype = |name: &str| {
-        let typed = json.types.iter().find(|of| of.value == name);
-        typed.map_or(Ok(DType::F32), |of| of.dtype.parse())
-    };
-    let mut program = Program::new();
-    let mut values: Vec<(&str, Value)> = Vec::new();
-    let iterated = json.iterated.iter().map(|of| &of.value);
-    for name in json.states.iter().chain(iterated).chain(&json.captured) {
-        values.push((name.as_str(), program.input(name, dtype(name)?)));
+    fn of(ordered: &[Ordered]) -> impl Iterator<Item = &String> {
+        ordered.iter().map(|of| &of.value)
     }
-    let find = |values: &[(&str, Value)], name: &str| {
-        let found = values.iter().rev().find(|(known, _)| *known == name);
-        let unknown = || Error::bad_param(format!("no value is named `{name}`"));
-        found.map(|(_, value)| *value).ok_or_else(unknown)
-    };
-    for operation in &json.operations {
-        let operands = operation.inputs.iter().map(|name| find(&values, name));
-        let operands = operands.collect::<Result<Vec<_>>>()?;
-        let name = operation.output.as_str();
-        values.push((name, program.push(name, operation.op()?, &operands, dtype(name)?)?));
-    }
-    let stacked = json.stacked.iter().map(|of| &of.value);
-    for name in json.next.iter().chain(stacked).chain(&json.condition) {
-        program.output(find(&values, name)?);
-    }
-    Ok(program)
+    let inputs = json.states.iter().chain(of(&json.iterated)).chain(&json.captured);
+    let outputs = json.next.iter().chain(of(&json.stacked)).chain(&json.condition);
+    program::read(inputs, &json.operations, &json.types, outputs)
 }
 
 /// The attributes of a loop by key.
@@ -108,28 +82,24 @@ pub(super) fn write(op: &PointwiseLoop) -> Vec<(&'static str, Json)> {
     let input = |at: usize| program.inputs()[at].name.clone();
     let output = |at: usize| program.name(program.outputs()[at]).to_owned();
     let ordered = |(value, reverse): (String, &bool)| Ordered { value, reverse: *reverse };
-    let first_captured = op.states + op.iterated.len();
-    let all = (0..program.inputs().len()).map(Value::Input);
-    let all = all.chain((0..program.instructions().len()).map(Value::Result));
-    let types = all.filter(|value| program.dtype(*value) != DType::F32);
+    let first_captured = op.frame.states + op.frame.iterated.len();
     let json = LoopJson {
-        states: (0..op.states).map(input).collect(),
-        iterated: (op.states..first_captured).map(input).zip(&op.iterated).map(ordered).collect(),
-        captured: (first_captured..first_captured + op.captured).map(input).collect(),
-        operations: write_program(program),
-        types: types
-            .map(|value| Typed {
-                value: program.name(value).to_owned(),
-                dtype: program.dtype(value).to_string(),
-            })
+        states: (0..op.frame.states).map(input).collect(),
+        iterated: (op.frame.states..first_captured)
+            .map(input)
+            .zip(&op.frame.iterated)
+            .map(ordered)
             .collect(),
-        next: (0..op.states).map(output).collect(),
-        stacked: (op.states..).map(output).zip(&op.stacked).map(ordered).collect(),
-        condition: op.condition.then(|| output(op.states + op.stacked.len())),
+        captured: (first_captured..first_captured + op.frame.captured).map(input).collect(),
+        operations: write_program(program),
+        types: program::types(program),
+        next: (0..op.frame.states).map(output).collect(),
+        stacked: (op.frame.states..).map(output).zip(&op.frame.stacked).map(ordered).collect(),
+        condition: op.frame.condition.then(|| output(op.frame.states + op.frame.stacked.len())),
     };
     let mut keys = vec![("pointwise_loop", json!(json))];
-    if op.trips_max != 0 {
-        keys.push(("trips_max", json!(op.trips_max)));
+    if op.frame.trips_max != 0 {
+        keys.push(("trips_max", json!(op.frame.trips_max)));
     }
     keys
 }

@@ -24,6 +24,7 @@ use crate::recurrence;
 use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
 use crate::resample;
+use crate::resident_loop;
 use crate::rng;
 use crate::rnn_cells::user_cells;
 use crate::rows::{layer, long};
@@ -537,16 +538,30 @@ fn losses() -> Vec<Form> {
     ]
 }
 
-/// Pointwise loops that end within an unrolled part, and at a condition.
+/// Pointwise loops that end within an unrolled part, and at a condition; resident ones of a block,
+/// of a cluster and of a cooperative launch.
 fn loops() -> Vec<Form> {
     let scan = pointwise_loop::scan();
     let scan = (scan.graph(), scan.values(&[("n", 6.0)]));
     let doubled = pointwise_loop::doubled();
     let numbers = [("start", 0.0), ("n", 4.0), ("one", 1.0)];
     let doubled = (doubled.graph(), doubled.values(&numbers));
+    let iteration = resident_loop::iteration();
+    let values = resident_loop::values(&iteration, &[("steps", 5.0)]);
+    let iteration = || (iteration.clone(), values.clone());
+    let relaxation = resident_loop::relaxation(true);
+    let values = resident_loop::values(&relaxation, &resident_loop::numbers(6.0, 1e-3));
     vec![
         form("loop_scan", "pointwise_loop", scan, &[("ahead", 4), ("threads", 64)]),
         form("loop_while", "pointwise_loop", doubled, &[("ahead", 1), ("threads", 64)]),
+        form("loop_block", "resident_loop", iteration(), &[("ctas", 1), ("threads", 128)]),
+        form("loop_cluster", "resident_loop", iteration(), &[("ctas", 4), ("threads", 128)]),
+        form(
+            "loop_counter",
+            "resident_loop",
+            (relaxation, values),
+            &[("ctas", 16), ("threads", 128)],
+        ),
     ]
 }
 
