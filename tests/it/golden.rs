@@ -255,7 +255,7 @@ fn golden_resident_loops() {
         ("sm75_resident_loop_iteration.cu", resident_loop::iteration(), 1),
         ("sm75_resident_loop_relaxation.cu", resident_loop::relaxation(true), 16),
     ] {
-        let knobs = [("ctas", ctas), ("threads", 256)];
+        let knobs = [("cluster", 0), ("ctas", ctas), ("threads", 256)];
         let sources = kernels("resident_loop", &graph, &knobs);
         assert_golden(name, &sources[sources.len() - 1]);
     }

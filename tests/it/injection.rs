@@ -310,9 +310,9 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (ctc::alone().graph(), vec![("lattice", 0), ("threads", 128)]),
         (pointwise_loop::scan().graph(), vec![("ahead", 4), ("threads", 64)]),
         (pointwise_loop::doubled().graph(), vec![("ahead", 1), ("threads", 64)]),
-        (resident_loop::iteration(), vec![("ctas", 1), ("threads", 128)]),
-        (resident_loop::iteration(), vec![("ctas", 4), ("threads", 128)]),
-        (resident_loop::relaxation(true), vec![("ctas", 16), ("threads", 128)]),
+        (resident_loop::iteration(), vec![("cluster", 0), ("ctas", 1), ("threads", 128)]),
+        (resident_loop::iteration(), vec![("cluster", 1), ("ctas", 4), ("threads", 128)]),
+        (resident_loop::relaxation(true), vec![("cluster", 0), ("ctas", 16), ("threads", 128)]),
         (signal::passed(Signal::set(1), DType::F16), vec![]),
         (signal::passed(Signal::wait(1), DType::F16), vec![]),
     ]

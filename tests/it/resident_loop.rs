@@ -96,7 +96,7 @@ pub fn relaxation(limited: bool) -> OperationGraph {
                 &["residual"],
             ),
         },
-        // 8: the next counter, of integer folds: 1, 6, 1 and 1.
+        // 8, 9: the next counter and its end, 13, of integer folds: 1, 6, 1 and 1.
         LoopStage {
             extents: vec![1],
             folds: vec![
@@ -113,25 +113,29 @@ pub fn relaxation(limited: bool) -> OperationGraph {
                     (Mode::Mul, &["most", "product"], "one", I32),
                     (Mode::Sub, &["seven", "one"], "six", I32),
                     (Mode::Add, &["i", "six"], "next_i", I32),
+                    (Mode::Add, &["seven", "six"], "end", I32),
                 ],
-                &["next_i"],
+                &["next_i", "end"],
             ),
         },
-        // 9, 10: whether the largest residual is not small, and the smallest one.
+        // 10, 11: whether the largest residual is not small and the counter below its end, and the
+        // smallest residual.
         LoopStage {
             extents: vec![1],
             folds: vec![extreme(Max, 7), extreme(Min, 7)],
-            operands: vec![view(5, 0, &[0])],
+            operands: vec![view(5, 0, &[0]), view(0, 0, &[0]), view(9, 0, &[0])],
             program: program(
-                &[("most", F64), ("least", F64), ("small", F64)],
+                &[("most", F64), ("least", F64), ("small", F64), ("i", I32), ("end", I32)],
                 &[
-                    (Mode::CmpGt, &["most", "small"], "more", Bool),
+                    (Mode::CmpGt, &["most", "small"], "large", Bool),
+                    (Mode::CmpLt, &["i", "end"], "below", Bool),
+                    (Mode::LogicalAnd, &["large", "below"], "more", Bool),
                     (Mode::Identity, &["least"], "smallest", F64),
                 ],
                 &["more", "smallest"],
             ),
         },
-        // 11: the next x, from its end again.
+        // 12: the next x, from its end again.
         LoopStage {
             extents: vec![columns],
             folds: vec![LoopFold {
@@ -157,7 +161,7 @@ pub fn relaxation(limited: bool) -> OperationGraph {
     ];
     let op = ResidentLoop {
         stages,
-        yields: vec![8, 11, 10, 11, 9],
+        yields: vec![8, 12, 11, 12, 10],
         frame: LoopFrame {
             states: 2,
             iterated: vec![],
@@ -197,9 +201,10 @@ pub fn relaxation(limited: bool) -> OperationGraph {
     OperationGraph::new(tensors.split_off(first), vec![operation]).unwrap()
 }
 
-/// The numbers of a relaxation that ends by its condition, its count or the most trips.
-pub fn numbers(count: f64, small: f64) -> [(&'static str, f64); 5] {
-    [("n", count), ("i", 4.0), ("one", 1.0), ("ones", 1.0), ("small", small)]
+/// The numbers of a relaxation that ends by its condition, its count or the most trips; its counter
+/// goes by 6 from the first one to 13.
+pub fn numbers(first: f64, count: f64, small: f64) -> [(&'static str, f64); 5] {
+    [("n", count), ("i", first), ("one", 1.0), ("ones", 1.0), ("small", small)]
 }
 
 #[test]
@@ -220,9 +225,10 @@ fn every_end_in_both_dialects() {
             let text = graph.to_json();
             assert_eq!(OperationGraph::from_json(&text).unwrap(), graph, "{text}");
             let plan = kiln.plan(&graph).unwrap();
-            // Never true, ended by the count, more than the most trips.
-            for (count, small) in [(9.0, 1e3), (3.0, 1e-3), (0.0, 1e-3), (99.0, 1e-4)] {
-                let inputs = values(&graph, &numbers(count, small));
+            // Never true, ended by the count or the condition, more than the most trips.
+            let cases = [(4.0, 9.0, 1e3), (-99.0, 3.0, 1e-3), (4.0, 0.0, 1e-3), (-14.0, 9.0, 1e-3)];
+            for (first, count, small) in cases.into_iter().chain([(-99.0, 99.0, 1e-4)]) {
+                let inputs = values(&graph, &numbers(first, count, small));
                 let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
                 let what = format!("limited {limited}, {count} trips, {small}");
                 harness::compare(&graph, &inputs, &actual, &what);
@@ -234,8 +240,10 @@ fn every_end_in_both_dialects() {
 /// Blocks that meet by themselves, in a cluster and at a counter.
 #[test]
 fn every_setting_on_every_target() {
-    let cases =
-        [(iteration(), vec![("steps", 5.0)]), (relaxation(true), numbers(4.0, 1e-3).to_vec())];
+    let cases = [
+        (iteration(), vec![("steps", 5.0)]),
+        (relaxation(true), numbers(-14.0, 9.0, 1e-3).to_vec()),
+    ];
     for name in ["t4", "a100", "h200"] {
         let target = Target::named(name).unwrap();
         let Some(kiln) = harness::simulated(name) else { continue };
@@ -244,7 +252,7 @@ fn every_setting_on_every_target() {
             let inputs = values(graph, numbers);
             let mut results: Option<Values> = None;
             for config in EngineConfig::all("resident_loop", &supported.knobs()) {
-                if config.knob("ctas").unwrap() > 32 {
+                if config.knob("ctas").unwrap() > 32 || supported.lower(&config).is_err() {
                     continue;
                 }
                 let actual = harness::run(kiln, graph, Some(&config), &inputs).unwrap();
@@ -366,7 +374,7 @@ fn every_class_of_target() {
             let graph = iteration();
             harness::check(kiln, &graph, None, &values(&graph, &[("steps", 6.0)]), &what);
             let graph = relaxation(true);
-            harness::check(kiln, &graph, None, &values(&graph, &numbers(5.0, 1e-3)), &what);
+            harness::check(kiln, &graph, None, &values(&graph, &numbers(-14.0, 9.0, 1e-3)), &what);
         }
     }
 }
@@ -375,7 +383,8 @@ fn every_class_of_target() {
 #[test]
 fn what_a_trip_reads() {
     let graph = iteration();
-    let config = EngineConfig::new("resident_loop", &[("ctas", 1), ("threads", 256)]);
+    let config =
+        EngineConfig::new("resident_loop", &[("cluster", 0), ("ctas", 1), ("threads", 256)]);
     let bytes = |steps: f64| {
         let inputs = values(&graph, &[("steps", steps)]);
         harness::count(&graph, Some(&config), &inputs).total.global.bytes

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use kiln::codegen::Templates;
@@ -189,7 +189,12 @@ fn rounded_mean(dims: &[i64], to: &[i64]) -> OperationGraph {
 }
 
 /// The kernels of every template, at some settings.
-fn specs() -> BTreeMap<&'static str, Vec<KernelSpec>> {
+fn specs() -> &'static BTreeMap<&'static str, Vec<KernelSpec>> {
+    static SPECS: OnceLock<BTreeMap<&'static str, Vec<KernelSpec>>> = OnceLock::new();
+    SPECS.get_or_init(made)
+}
+
+fn made() -> BTreeMap<&'static str, Vec<KernelSpec>> {
     let mut specs: BTreeMap<&str, Vec<KernelSpec>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for target in ["t4", "a100", "h200"].map(|name| Target::named(name).unwrap()) {
@@ -275,7 +280,7 @@ fn depends(spec: &KernelSpec, text: &str, path: &[String]) -> bool {
 fn templates_read_all_parameters() {
     let specs = specs();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
-    let rooms = ["attention", "gemm", "pointwise", "reduction", "rnn"];
+    let rooms = ["attention", "gemm", "pointwise", "reduction", "resident", "rnn"];
     for path in rooms.map(|of| folder.join(of)) {
         for file in fs::read_dir(path).unwrap().map(|file| file.unwrap().path()) {
             let name = file.strip_prefix(&folder).unwrap().to_str().unwrap();
@@ -286,7 +291,7 @@ fn templates_read_all_parameters() {
     }
     let unread: Vec<String> = thread::scope(|scope| {
         let mut running = Vec::new();
-        for (template, specs) in &specs {
+        for (template, specs) in specs {
             running.push(scope.spawn(move || unread(template, specs)));
         }
         running.into_iter().flat_map(|unread| unread.join().unwrap()).collect()
@@ -300,7 +305,9 @@ fn unread(template: &str, specs: &[KernelSpec]) -> Vec<String> {
     for spec in specs {
         let mut open = BTreeSet::new();
         paths(&spec.parameters, &[], &mut open);
-        open.retain(|path| !read.contains(path) && !OF_NO_ENGINE.contains(&&*path[0]));
+        // A struct that stands at several places need not be read whole at each of them.
+        let known = |path: &Vec<String>| read.iter().any(|of: &Vec<_>| of.last() == path.last());
+        open.retain(|path| !known(path) && !OF_NO_ENGINE.contains(&&*path[0]));
         if open.is_empty() {
             continue;
         }
@@ -317,9 +324,7 @@ fn unread(template: &str, specs: &[KernelSpec]) -> Vec<String> {
             }
         }
     }
-    // A struct that stands at several places need not be read whole at each of them.
-    let elsewhere = |path: &Vec<String>| read.iter().any(|of| of.last() == path.last());
-    unread.retain(|path| !elsewhere(path));
+    unread.retain(|path| read.iter().all(|of| of.last() != path.last()));
     unread.into_iter().map(|path| format!("{template}: {}", path.join("."))).collect()
 }
 

@@ -3,9 +3,6 @@
 /// Blocks of a portable cluster.
 const CLUSTER_MAX: i64 = 8;
 
-/// Compute capability from which blocks form clusters.
-const CLUSTERS_FROM: u16 = 90;
-
 /// How the blocks of a launch wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Barrier {
@@ -17,12 +14,16 @@ pub(super) enum Barrier {
 }
 
 impl Barrier {
-    /// That of some blocks on devices of a compute capability.
-    pub(super) fn of(ctas: i64, capability: u16) -> Barrier {
-        match ctas {
-            1 => Barrier::Block,
-            ctas if ctas <= CLUSTER_MAX && capability >= CLUSTERS_FROM => Barrier::Cluster,
-            _ => Barrier::Counter,
+    /// That of some blocks, which are a cluster or not.
+    pub(super) fn of(ctas: i64, is_cluster: bool) -> Result<Barrier, String> {
+        match (ctas, is_cluster) {
+            (1, false) => Ok(Barrier::Block),
+            (1, true) => Err("a block alone is no cluster".to_owned()),
+            (ctas, true) if ctas > CLUSTER_MAX => {
+                Err(format!("a cluster has at most {CLUSTER_MAX} blocks"))
+            }
+            (_, true) => Ok(Barrier::Cluster),
+            (_, false) => Ok(Barrier::Counter),
         }
     }
 

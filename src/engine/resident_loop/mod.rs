@@ -29,10 +29,20 @@ const THREADS: [i64; 3] = [128, 256, 512];
 
 const CTAS: [i64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
+/// Compute capability from which blocks form clusters.
+const CLUSTERS_FROM: u16 = 90;
+
 /// Terms of a thread in a trip above which more blocks are worth their longer wait.
 const THREAD_TERMS: i64 = 64;
 
-settings! { pub(super) struct Settings { ctas, threads } }
+settings! { pub(super) struct Settings { cluster, ctas, threads } }
+
+/// Settings, and how their blocks wait for each other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Schedule {
+    settings: Settings,
+    barrier: Barrier,
+}
 
 /// The engine `resident_loop`: every resident loop of tensors in memory.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +73,9 @@ struct Loop<'a> {
 }
 
 impl Loop<'_> {
-    fn barrier(&self, settings: Settings) -> Barrier {
-        Barrier::of(settings.ctas, self.target.arch.capability)
+    /// Values of the knob `cluster`.
+    fn cluster(&self) -> &'static [i64] {
+        if self.target.arch.capability >= CLUSTERS_FROM { &[1, 0] } else { &[0] }
     }
 
     /// Values of the knob `ctas`: blocks that are there at once.
@@ -74,26 +85,28 @@ impl Loop<'_> {
     }
 }
 
-impl Tunable<2> for Loop<'_> {
-    const KNOBS: [&'static str; 2] = Settings::KNOBS;
+impl Tunable<3> for Loop<'_> {
+    const KNOBS: [&'static str; 3] = Settings::KNOBS;
     type Settings = Settings;
-    type Schedule = Settings;
+    type Schedule = Schedule;
     type Refusal = String;
 
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn all_knobs(&self) -> [Knob; 2] {
+    fn all_knobs(&self) -> [Knob; 3] {
         let ctas = "blocks, which wait for each other between stages";
+        let cluster = "1: blocks meet at the barrier of a cluster, 0: at a counter";
         [
+            Knob { name: "cluster", about: cluster, values: self.cluster().to_vec() },
             Knob { name: "ctas", about: ctas, values: self.ctas() },
             Knob { name: "threads", about: "threads per block", values: THREADS.to_vec() },
         ]
     }
 
-    fn schedule(&self, settings: Settings) -> Result<Settings, String> {
-        Ok(settings)
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        Ok(Schedule { settings, barrier: Barrier::of(settings.ctas, settings.cluster == 1)? })
     }
 
     fn best(&self) -> Settings {
@@ -101,13 +114,21 @@ impl Tunable<2> for Loop<'_> {
         let wanted = self.problem.widest_terms() / (threads * THREAD_TERMS);
         let ctas = self.ctas();
         let enough = ctas.iter().copied().find(|ctas| *ctas >= wanted);
-        Settings { ctas: enough.unwrap_or(ctas[ctas.len() - 1]), threads }
+        let ctas = enough.unwrap_or(ctas[ctas.len() - 1]);
+        let is_cluster = self.cluster().contains(&1) && Barrier::of(ctas, true).is_ok();
+        Settings { cluster: i64::from(is_cluster), ctas, threads }
     }
 
     fn reasons(&self) -> Vec<String> {
-        let Settings { ctas, threads } = self.best();
+        let Settings { cluster, ctas, threads } = self.best();
         let terms = self.problem.widest_terms();
+        let meeting = match (ctas, cluster) {
+            (1, _) => "a block meets by itself",
+            (_, 1) => "the barrier of a cluster is the faster one",
+            _ => "so many are no cluster on this device",
+        };
         vec![
+            format!("cluster={cluster}: {meeting}"),
             format!(
                 "ctas={ctas}: {terms} terms in its largest stage, {THREAD_TERMS} for a thread \
                  before others are worth waiting for"
@@ -118,13 +139,14 @@ impl Tunable<2> for Loop<'_> {
 
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
         vec![
-            Settings { ctas: settings.ctas / 2, ..settings },
+            Settings { cluster: 0, ..settings },
+            Settings { cluster: 0, ctas: settings.ctas / 2, ..settings },
             Settings { threads: settings.threads / 2, ..settings },
         ]
     }
 
     fn notes(&self, settings: Settings) -> Notes {
-        let counter = self.barrier(settings) == Barrier::Counter;
+        let counter = settings.cluster == 0 && settings.ctas > 1;
         let behavior = [
             Some(BehaviorNote::RuntimeCompilation),
             Some(BehaviorNote::Workspace),
@@ -133,12 +155,12 @@ impl Tunable<2> for Loop<'_> {
         Notes { behavior: behavior.into_iter().flatten().collect(), ..Notes::default() }
     }
 
-    fn work(&self, settings: &Settings) -> Vec<KernelWork> {
-        vec![work::of(&self.problem, *settings, self.barrier(*settings))]
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        vec![work::of(&self.problem, schedule.settings, schedule.barrier)]
     }
 
-    fn lowering(&self, settings: &Settings) -> Lowering {
-        let barrier = self.barrier(*settings);
-        parameters::lowering(&self.problem, *settings, barrier, self.target.arch)
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        let Schedule { settings, barrier } = *schedule;
+        parameters::lowering(&self.problem, settings, barrier, self.target.arch)
     }
 }

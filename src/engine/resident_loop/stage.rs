@@ -37,7 +37,7 @@ impl Values {
         let (op, frame) = (problem.op, &problem.op.frame);
         let mut names: Vec<String> = Vec::new();
         names.extend((0..frame.states).map(|_| identifiers.fresh("state")));
-        names.extend(frame.iterated.iter().map(|_| identifiers.fresh("row")));
+        names.extend(frame.iterated.iter().map(|_| identifiers.fresh("iterated")));
         let captured = &problem.operands()[names.len()..];
         names.extend(captured.iter().map(|at| tensors[*at].clone()));
         for program in op.stages.iter().map(|stage| &stage.program) {

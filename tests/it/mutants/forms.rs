@@ -550,17 +550,27 @@ fn loops() -> Vec<Form> {
     let values = resident_loop::values(&iteration, &[("steps", 5.0)]);
     let iteration = || (iteration.clone(), values.clone());
     let relaxation = resident_loop::relaxation(true);
-    let values = resident_loop::values(&relaxation, &resident_loop::numbers(6.0, 1e-3));
+    let values = resident_loop::values(&relaxation, &resident_loop::numbers(-14.0, 9.0, 1e-3));
     vec![
         form("loop_scan", "pointwise_loop", scan, &[("ahead", 4), ("threads", 64)]),
         form("loop_while", "pointwise_loop", doubled, &[("ahead", 1), ("threads", 64)]),
-        form("loop_block", "resident_loop", iteration(), &[("ctas", 1), ("threads", 128)]),
-        form("loop_cluster", "resident_loop", iteration(), &[("ctas", 4), ("threads", 128)]),
+        form(
+            "loop_block",
+            "resident_loop",
+            iteration(),
+            &[("cluster", 0), ("ctas", 1), ("threads", 128)],
+        ),
+        form(
+            "loop_cluster",
+            "resident_loop",
+            iteration(),
+            &[("cluster", 1), ("ctas", 4), ("threads", 128)],
+        ),
         form(
             "loop_counter",
             "resident_loop",
             (relaxation, values),
-            &[("ctas", 16), ("threads", 128)],
+            &[("cluster", 0), ("ctas", 4), ("threads", 128)],
         ),
     ]
 }
