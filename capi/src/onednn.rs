@@ -86,7 +86,8 @@ impl Described {
             Some(desc) => Ok(desc),
             None => bad(format!("a reorder without {name}")),
         };
-        Ok(Resolved::reorder(of(Arg::FROM, "DNNL_ARG_FROM")?, of(Arg::TO, "DNNL_ARG_TO")?)?)
+        let [from, to] = [of(Arg::FROM, "DNNL_ARG_FROM")?, of(Arg::TO, "DNNL_ARG_TO")?];
+        Ok(Resolved::reorder(from, to, &self.desc.attr)?)
     }
 }
 

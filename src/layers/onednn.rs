@@ -13,14 +13,14 @@ use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Memory, Slot, VariantPack};
 ///
 /// ```
 /// use kiln::device::DeviceChoice;
-/// use kiln::onednn::{Arg, FormatTag, MemoryDesc, Primitive};
+/// use kiln::onednn::{Arg, FormatTag, MemoryDesc, Primitive, PrimitiveAttr};
 /// use kiln::{Config, DType, Kiln};
 ///
 /// let device = Some(DeviceChoice::Sim("sim".to_owned()));
 /// let kiln = Kiln::open(Config { device, ..Config::default() })?;
 /// let [ldigo, ldgoi] = [FormatTag::Ldigo, FormatTag::Ldgoi]
 ///     .map(|tag| MemoryDesc::new(&[1, 1, 3, 4, 2], DType::F32, tag));
-/// let reorder = Primitive::reorder(&ldigo?, &ldgoi?)?;
+/// let reorder = Primitive::reorder(&ldigo?, &ldgoi?, &PrimitiveAttr::default())?;
 /// let mut reorder = kiln.onednn_primitive(&reorder)?;
 /// let from: Vec<u8> = (0..24).flat_map(|at| (at as f32).to_ne_bytes()).collect();
 /// let from = kiln.device().upload(&from)?;
@@ -58,6 +58,7 @@ impl Kiln {
         }
         let workspace = plans.iter().map(|(plan, _)| plan.workspace_bytes()).max().unwrap_or(0);
         let own = self.device().alloc((primitive.scratch_bytes() + workspace).max(1))?;
+        own.write(0, primitive.constants())?;
         let owner = self.device().owner();
         Ok(OneDnnPrimitive { primitive: primitive.clone(), plans, own, owner })
     }

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::expr::Math;
 use crate::graph::{Direction, OperationGraph, RowLayout};
 use crate::onednn::argument::{Arg, Tensor};
+use crate::onednn::constants::Constants;
 use crate::onednn::description::{Activation, Cell, PropKind, RnnDesc, RnnDirection};
-use crate::onednn::reorder;
+use crate::onednn::integers::IntegerLstm;
+use crate::onednn::reorder::{self, Placed};
 use crate::onednn::sizes::Sizes;
-use crate::onednn::step::{Home, Step};
+use crate::onednn::step::{ALIGNMENT, Home, Step};
 use crate::onednn::view::{Part, View};
 use crate::rnn::{
     BiasMode, CellKind, CellOptions, Extent, Join, Network, Optional, Place, Rnn, RnnCell, Role,
@@ -19,36 +21,43 @@ use crate::rnn::{
 };
 use crate::tensor::{TensorDesc, packed_strides};
 
-/// Alignment of tensors in the workspace and in a primitive's own memory, in bytes.
-const ALIGNMENT: u64 = 256;
-
 /// The steps of a primitive.
 pub(super) struct Lowered {
     pub(super) steps: Vec<Step>,
+    pub(super) constants: Vec<u8>,
     pub(super) scratch_bytes: u64,
     pub(super) workspace_bytes: u64,
 }
 
-/// Where the arguments are that tensors of a graph are.
+/// What a tensor of a graph is.
 #[derive(Debug, Clone, Copy)]
 enum Given {
     Part(Arg, Part),
     Workspace(u64),
+    /// What 1 in a row of 8-bit weights stands for.
+    Unit,
 }
 
 /// Lowers an operation without `any` formats.
 pub(super) fn lower(of: &RnnDesc, sizes: &Sizes) -> Result<Lowered> {
-    let lowering = Lowering { of, sizes, by_sequence: by_sequence(of) };
+    let mut constants = Constants::default();
+    let data = of.descs[&Arg::Of(Tensor::SrcLayer)].dtype();
+    let integers = match data.is_float() {
+        true => None,
+        false => Some(IntegerLstm::new(&of.attr, data, &mut constants).map_err(|rule| {
+            of.error(ErrorKind::NotSupported, &format!("data quantization: {rule}"))
+        })?),
+    };
+    let constants = constants.bytes();
+    let held = constants.len() as u64;
+    let lowering = Lowering { of, sizes, by_sequence: by_sequence(of), data, integers, held };
     let network = lowering.network()?;
-    let graph = lowering.typed(&network)?;
-    let mut given: BTreeMap<i64, Given> = BTreeMap::new();
-    for place in &network.places {
-        let (tensor, part) = lowering.part(&network, place);
-        given.insert(place.uid, Given::Part(Arg::Of(tensor), part));
-    }
+    let mut given: BTreeMap<i64, Given> =
+        network.places.iter().map(|place| (place.uid, lowering.given(&network, place))).collect();
+    let graph = lowering.typed(&network, &given)?;
     if of.prop_kind == PropKind::ForwardInference {
         let (steps, scratch_bytes) = lowering.steps(&graph, &given)?;
-        return Ok(Lowered { steps, scratch_bytes, workspace_bytes: 0 });
+        return Ok(Lowered { steps, constants, scratch_bytes, workspace_bytes: 0 });
     }
     let outputs: Vec<i64> = graph.outputs().map(|tensor| tensor.uid).collect();
     let inputs: Vec<i64> = graph.inputs().map(|tensor| tensor.uid).collect();
@@ -70,7 +79,7 @@ pub(super) fn lower(of: &RnnDesc, sizes: &Sizes) -> Result<Lowered> {
         _ => &vjp.forward,
     };
     let (steps, scratch_bytes) = lowering.steps(pass, &given)?;
-    Ok(Lowered { steps, scratch_bytes, workspace_bytes })
+    Ok(Lowered { steps, constants, scratch_bytes, workspace_bytes })
 }
 
 /// Whether rows are sequence by sequence: where inputs and outputs are. What training keeps has
@@ -86,17 +95,27 @@ fn by_sequence(of: &RnnDesc) -> bool {
     of.prop_kind == PropKind::ForwardInference && !fit(false) && fit(true)
 }
 
+/// What is around a graph: reorders, and where its tensors lie.
+#[derive(Debug, Default)]
+struct Around {
+    before: Vec<Step>,
+    after: Vec<Step>,
+    homes: Vec<(i64, Home)>,
+    /// Bytes of the primitive's own memory that are taken.
+    scratch: u64,
+}
+
 struct Lowering<'a> {
     of: &'a RnnDesc,
     sizes: &'a Sizes,
     by_sequence: bool,
+    data: DType,
+    integers: Option<IntegerLstm>,
+    /// Bytes of the primitive's own memory that have constants.
+    held: u64,
 }
 
 impl Lowering<'_> {
-    fn data_type(&self) -> DType {
-        self.of.descs[&Arg::Of(Tensor::SrcLayer)].dtype()
-    }
-
     fn network(&self) -> Result<Network> {
         let (of, sizes) = (self.of, self.sizes);
         let kind = match of.cell {
@@ -110,7 +129,7 @@ impl Lowering<'_> {
             Cell::LbrAugru => CellKind::LbrAugru,
         };
         let options = CellOptions {
-            math: Math::of(self.data_type()),
+            math: Math::of(self.data),
             peephole: of.has(Tensor::WeightsPeephole),
             update_first: true,
             inner_bias: of.has(Tensor::Bias),
@@ -120,7 +139,10 @@ impl Lowering<'_> {
             RnnDirection::LeftToRight => (Direction::Forward, Join::Concat),
             RnnDirection::RightToLeft => (Direction::Reverse, Join::Concat),
             RnnDirection::BidirectionalConcat => (Direction::Both, Join::Concat),
-            RnnDirection::BidirectionalSum => (Direction::Both, Join::Sum),
+            RnnDirection::BidirectionalSum => {
+                let join = if self.sums_integers() { Join::Concat } else { Join::Sum };
+                (Direction::Both, join)
+            }
         };
         let projected = of.has(Tensor::WeightsProjection);
         let bias = of.has(Tensor::Bias);
@@ -130,10 +152,11 @@ impl Lowering<'_> {
             projection_size: projected.then_some(sizes.output),
             bias: if bias { BiasMode::SingleInput } else { BiasMode::None },
             layout: if layout { RowLayout::BatchMajor } else { RowLayout::SequenceMajor },
+            quantization: self.integers.as_ref().map(|own| own.quantization),
             ..Rnn::new(kind, sizes.input, sizes.hidden)
         };
         let rnn = rnn.layers(sizes.layers).direction(direction).join(join);
-        let rnn = rnn.stacking(Stacking::Separate).dtype(self.data_type());
+        let rnn = rnn.stacking(Stacking::Separate).dtype(self.data);
         let with = Optional {
             h_initial: of.has(Tensor::SrcIter),
             states_initial: of.has(Tensor::SrcIterC),
@@ -144,25 +167,24 @@ impl Lowering<'_> {
         rnn.network(Extent { batch: sizes.batch, rows: sizes.steps * sizes.batch }, with)
     }
 
-    /// The network's graph, its tensors of the types of the arguments.
-    fn typed(&self, network: &Network) -> Result<OperationGraph> {
+    /// The network's graph, its tensors of the types of the arguments; an 8-bit LSTM has its own.
+    fn typed(&self, network: &Network, given: &BTreeMap<i64, Given>) -> Result<OperationGraph> {
         let mut tensors = network.graph.tensors().to_vec();
-        for place in &network.places {
-            let (tensor, _) = self.part(network, place);
-            let own = tensors.iter_mut().find(|own| own.uid == place.uid);
-            let own = own.expect("places are of the graph");
-            own.dtype = self.of.descs[&Arg::Of(tensor)].dtype();
-            own.alignment = own.alignment.max(own.dtype.bytes());
+        for own in tensors.iter_mut().filter(|_| self.integers.is_none()) {
+            if let Some(Given::Part(arg, _)) = given.get(&own.uid) {
+                own.dtype = self.of.descs[arg].dtype();
+                own.alignment = own.alignment.max(own.dtype.bytes());
+            }
         }
         OperationGraph::new(tensors, network.graph.operations().to_vec())
     }
 
-    /// What a tensor of the network's is of the arguments.
-    fn part(&self, network: &Network, place: &Place) -> (Tensor, Part) {
+    /// What a tensor of the network's is.
+    fn given(&self, network: &Network, place: &Place) -> Given {
         let Sizes { batch, layers, directions, hidden, output, .. } = *self.sizes;
         let rows = Part::Rows { by_sequence: self.by_sequence };
         let states = |size: i64| Part::States { layer: place.offset / (directions * batch * size) };
-        match place.role {
+        let (tensor, part) = match place.role {
             Role::Input => (Tensor::SrcLayer, rows),
             Role::Output => (Tensor::DstLayer, rows),
             Role::RowInputs => (Tensor::AugruAttention, rows),
@@ -170,11 +192,14 @@ impl Lowering<'_> {
             Role::HFinal => (Tensor::DstIter, states(output)),
             Role::StatesInitial => (Tensor::SrcIterC, states(hidden)),
             Role::StatesFinal => (Tensor::DstIterC, states(hidden)),
-            _ => {
+            role => {
                 let found = (0..layers).find_map(|layer| {
                     let first = (layer * directions) as usize;
-                    let offset = |kind| network.space.block(first, kind).map(|block| block.offset);
-                    let is = |kind: &WeightKind| offset(*kind) == Some(place.offset);
+                    let is = |kind: &WeightKind| {
+                        let block = network.space.block(first, *kind);
+                        let (own, start) = network.space.tensor_of(*kind);
+                        own == role && block.is_some_and(|own| own.offset - start == place.offset)
+                    };
                     Some((layer, WeightKind::ALL.into_iter().find(is)?))
                 });
                 let (layer, kind) = found.expect("weights are the blocks of a layer");
@@ -183,11 +208,13 @@ impl Lowering<'_> {
                     WeightKind::Recurrent => Tensor::WeightsIter,
                     WeightKind::Projection => Tensor::WeightsProjection,
                     WeightKind::Parameters if self.of.cell == Cell::Lstm => Tensor::WeightsPeephole,
+                    WeightKind::InputScales | WeightKind::RecurrentScales => return Given::Unit,
                     _ => Tensor::Bias,
                 };
                 (tensor, Part::Weights { layer, kind })
             }
-        }
+        };
+        Given::Part(Arg::Of(tensor), part)
     }
 
     /// The steps of a graph whose tensors are given, and the bytes of memory that they share.
@@ -196,8 +223,7 @@ impl Lowering<'_> {
         graph: &OperationGraph,
         given: &BTreeMap<i64, Given>,
     ) -> Result<(Vec<Step>, u64)> {
-        let (mut before, mut after, mut homes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut scratch = 0;
+        let mut around = Around { scratch: self.held, ..Around::default() };
         let mut tensors = graph.tensors().to_vec();
         let outputs: Vec<i64> = graph.outputs().map(|tensor| tensor.uid).collect();
         let inputs: Vec<i64> = graph.inputs().map(|tensor| tensor.uid).collect();
@@ -207,54 +233,84 @@ impl Lowering<'_> {
             if !is_output && !inputs.contains(&uid) {
                 continue;
             }
-            let (arg, part) = match given[&uid] {
-                Given::Part(arg, part) => (arg, part),
+            match given[&uid] {
                 Given::Workspace(offset) => {
-                    homes.push((uid, Home::Argument(Arg::Workspace, offset)));
-                    continue;
+                    around.homes.push((uid, Home::Argument(Arg::Workspace, offset)));
                 }
-            };
-            let view = self.view(arg, part);
-            if is_output && !is_moved(graph, uid) {
-                tensor.dtype = view.dtype();
-            }
-            let is_added =
-                matches!(arg, Arg::Diff(of) if of.is_weights()) && !self.of.diff_weights_overwrite;
-            let is_multiplied = matches!(part, Part::Weights { kind: WeightKind::Input, .. });
-            let direct = view.direct(is_multiplied);
-            if let Some(strides) = direct.filter(|_| !is_added && tensor.dtype == view.dtype()) {
-                tensor.strides = strides.to_vec();
-                tensor.alignment = view.alignment();
-                homes.push((uid, Home::Argument(arg, view.offset_bytes())));
-                continue;
-            }
-            tensor.strides = packed_strides(&tensor.dims);
-            tensor.alignment = 16;
-            let scratch_home = Home::Scratch(scratch);
-            scratch += tensor.span_bytes()?.next_multiple_of(ALIGNMENT);
-            homes.push((uid, scratch_home));
-            let name = arg.name();
-            let memory = |uid: i64, of: &str| view.memory(uid, &format!("{name}{of}"));
-            let own = view.fine(&TensorDesc { uid: 2, ..tensor.clone() });
-            let of_argument = |uid| (uid, Home::Argument(arg, view.offset_bytes()));
-            match (is_output, is_added) {
-                (false, _) => before.push(Step {
-                    graph: reorder::copy(memory(1, ""), own)?,
-                    homes: vec![of_argument(1), (2, scratch_home)],
-                }),
-                (true, false) => after.push(Step {
-                    graph: reorder::copy(own, memory(1, ""))?,
-                    homes: vec![of_argument(1), (2, scratch_home)],
-                }),
-                (true, true) => after.push(Step {
-                    graph: reorder::sum(memory(1, "_before"), own, memory(3, "_after"))?,
-                    homes: vec![of_argument(1), (2, scratch_home), of_argument(3)],
-                }),
+                Given::Unit => {
+                    let own = self.integers.as_ref().expect("8-bit weights have units");
+                    *tensor = own.unit.tensor(uid, &tensor.name, tensor.dims.len());
+                    around.homes.push((uid, own.unit.home));
+                }
+                Given::Part(arg, part) => {
+                    let is_cast = self.integers.is_none() && !is_moved(graph, uid);
+                    if is_output && is_cast {
+                        tensor.dtype = self.of.descs[&arg].dtype();
+                    }
+                    self.place(tensor, (arg, part), is_output, &mut around)?;
+                }
             }
         }
         let graph = OperationGraph::new(tensors, graph.operations().to_vec())?;
+        let Around { before, after, homes, scratch } = around;
         let own = Step { graph, homes };
         Ok((before.into_iter().chain([own]).chain(after).collect(), scratch))
+    }
+
+    /// Places a part of an argument: in its memory, or in the primitive's own if that has other
+    /// strides or another type than the graph's tensor.
+    fn place(
+        &self,
+        tensor: &mut TensorDesc,
+        (arg, part): (Arg, Part),
+        is_output: bool,
+        around: &mut Around,
+    ) -> Result<()> {
+        let (uid, view) = (tensor.uid, self.view(arg, part));
+        let is_added =
+            matches!(arg, Arg::Diff(of) if of.is_weights()) && !self.of.diff_weights_overwrite;
+        let is_summed = arg == Arg::Of(Tensor::DstLayer) && self.sums_integers();
+        let is_multiplied = matches!(part, Part::Weights { kind: WeightKind::Input, .. });
+        let is_direct = !is_added && !is_summed && tensor.dtype == view.dtype();
+        if let Some(strides) = view.direct(is_multiplied).filter(|_| is_direct) {
+            tensor.strides = strides.to_vec();
+            tensor.alignment = view.alignment();
+            around.homes.push((uid, Home::Argument(arg, view.offset_bytes())));
+            return Ok(());
+        }
+        tensor.strides = packed_strides(&tensor.dims);
+        tensor.alignment = 16;
+        let start = around.scratch;
+        around.scratch += tensor.span_bytes()?.next_multiple_of(ALIGNMENT);
+        around.homes.push((uid, Home::Scratch(start)));
+        let argument = Placed {
+            tensor: view.memory(uid, &arg.name()),
+            home: Home::Argument(arg, view.offset_bytes()),
+        };
+        // Directions are side by side.
+        let pieces = if is_summed { self.sizes.directions } else { 1 };
+        let bytes = tensor.dims[2] / pieces * tensor.dtype.bytes() as i64;
+        let piece = |at: i64| Placed {
+            tensor: TensorDesc {
+                alignment: 1 << ((at * bytes) | 16).trailing_zeros(),
+                ..view.fine(tensor)
+            },
+            home: Home::Scratch(start + (at * bytes) as u64),
+        };
+        let integers = self.integers.as_ref().map(|own| &own.data);
+        if !is_output {
+            around.before.push(reorder::copy(argument, piece(0), integers)?);
+            return Ok(());
+        }
+        let added = is_added.then(|| argument.clone());
+        let of = added.into_iter().chain((0..pieces).map(piece)).collect();
+        around.after.push(reorder::sum(of, argument, integers)?);
+        Ok(())
+    }
+
+    /// Whether the outputs of two directions are integers, of which the sum is not the network's.
+    fn sums_integers(&self) -> bool {
+        self.integers.is_some() && self.of.direction == RnnDirection::BidirectionalSum
     }
 
     fn view(&self, arg: Arg, part: Part) -> View {

@@ -4,8 +4,8 @@
 //! An [`RnnDesc`] is an operation with the memory descriptors of its tensors. [`Primitive::rnn`]
 //! checks them, resolves `any` formats, and lowers the operation to [`Step`]s: the graph of
 //! [`rnn`](crate::rnn) whose tensors are views of the caller's memory, and in front of it and
-//! behind it reorders of what strides of those graphs cannot say. A
-//! [`Kiln`](crate::Kiln) plans them once (`layers`).
+//! behind it reorders of what strides of those graphs cannot say, and of numbers beside 8-bit
+//! integers. A [`Kiln`](crate::Kiln) plans them once (`layers`).
 //!
 //! Gates are in oneDNN's order (`i f c o`; `u r o`, of linear-before-reset cells with a fourth
 //! bias) in the cells themselves, so nothing is permuted.
@@ -31,7 +31,9 @@
 
 mod argument;
 mod attr;
+mod constants;
 mod description;
+mod integers;
 mod lower;
 mod memory;
 mod primitive;

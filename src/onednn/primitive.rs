@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::onednn::argument::{Arg, Tensor};
+use crate::onednn::attr::PrimitiveAttr;
+use crate::onednn::constants::Constants;
 use crate::onednn::description::RnnDesc;
-use crate::onednn::lower;
+use crate::onednn::integers::Integers;
+use crate::onednn::lower::{self, Lowered};
 use crate::onednn::memory::{FormatTag, MemoryDesc};
-use crate::onednn::reorder;
+use crate::onednn::reorder::{self, Placed};
 use crate::onednn::sizes::Sizes;
 use crate::onednn::step::{Home, Step};
 use crate::onednn::types;
@@ -18,6 +21,7 @@ use crate::onednn::types;
 pub struct Primitive {
     descs: BTreeMap<Arg, MemoryDesc>,
     steps: Vec<Step>,
+    constants: Vec<u8>,
     scratch_bytes: u64,
 }
 
@@ -33,11 +37,6 @@ impl Primitive {
         let sizes = Sizes::of(of)?;
         types::check(of)?;
         let resolved = RnnDesc { descs: resolved(&of.descs)?, ..of.clone() };
-        let data = resolved.descs[&Arg::Of(Tensor::SrcLayer)].dtype();
-        if !data.is_float() {
-            let rule = format!("8-bit integers are not lowered: src_layer of {data}");
-            return Err(of.error(ErrorKind::NotSupported, &rule));
-        }
         let lowered = lower::lower(&resolved, &sizes)?;
         let mut descs = resolved.descs;
         if lowered.workspace_bytes > 0 {
@@ -45,33 +44,53 @@ impl Primitive {
             let desc = MemoryDesc::strided(&[bytes], DType::U8, &[1])?;
             descs.insert(Arg::Workspace, desc);
         }
-        let (steps, scratch_bytes) = (lowered.steps, lowered.scratch_bytes);
-        Ok(Primitive { descs, steps, scratch_bytes })
+        let Lowered { steps, constants, scratch_bytes, .. } = lowered;
+        Ok(Primitive { descs, steps, constants, scratch_bytes })
     }
 
-    /// A reorder: [`Arg::TO`] becomes [`Arg::FROM`] in another format or type.
+    /// A reorder: [`Arg::TO`] becomes [`Arg::FROM`] in another format or type. The attributes say
+    /// what 8-bit integers beside floating-point numbers stand for: those of five dimensions are
+    /// weights, others data. Integers round to nearest even and saturate; NaN is 0.
     ///
     /// # Errors
-    /// `BadParam` for different dimensions, and the format `any`; `NotSupported` for integers.
-    pub fn reorder(from: &MemoryDesc, to: &MemoryDesc) -> Result<Primitive> {
-        let fail = |kind, rule: &str| {
-            Err(Error::with(kind, format!("onednn reorder of {from} to {to}: {rule}")))
+    /// `BadParam` for different dimensions, the format `any`, and attributes of numbers or that
+    /// break a rule; `NotSupported` for other integers, and scales of a projection.
+    pub fn reorder(from: &MemoryDesc, to: &MemoryDesc, attr: &PrimitiveAttr) -> Result<Primitive> {
+        let error = |kind, rule: &str| {
+            Error::with(kind, format!("onednn reorder of {from} to {to}: {rule}"))
         };
+        let fail = |kind, rule: &str| Err(error(kind, rule));
         if from.dims() != to.dims() {
             return fail(ErrorKind::BadParam, "the dimensions differ");
         }
         if from.is_any() || to.is_any() {
             return fail(ErrorKind::BadParam, "a format is any");
         }
-        if !from.dtype().is_float() || !to.dtype().is_float() {
-            return fail(ErrorKind::NotSupported, "only floating-point elements are reordered");
+        let types = [from, to].map(MemoryDesc::dtype);
+        let is_integer = |dtype: DType| matches!(dtype, DType::I8 | DType::U8);
+        if let Some(other) = types.into_iter().find(|of| !of.is_float() && !is_integer(*of)) {
+            let rule = format!("elements of {other}, expected floating-point or 8-bit ones");
+            return fail(ErrorKind::NotSupported, &rule);
         }
+        if *attr != PrimitiveAttr::default() && !types.into_iter().any(is_integer) {
+            return fail(ErrorKind::BadParam, "quantization of neither u8 nor i8");
+        }
+        if attr.projection.is_some() {
+            return fail(ErrorKind::NotSupported, "scales of a projection, which is not of 8 bits");
+        }
+        let mut constants = Constants::default();
+        let integers = Integers::of_memory(from.dims(), attr, &mut constants)
+            .map_err(|rule| error(ErrorKind::BadParam, &rule))?;
         // Pointwise operations have tensors of three dimensions at least.
-        let of = |desc: &MemoryDesc, uid, name| desc.tensor(uid, name, 3);
-        let graph = reorder::copy(of(from, 1, "from"), of(to, 2, "to"))?;
-        let homes = vec![(1, Home::Argument(Arg::FROM, 0)), (2, Home::Argument(Arg::TO, 0))];
+        let of = |desc: &MemoryDesc, arg: Arg| Placed {
+            tensor: desc.tensor(0, "", 3),
+            home: Home::Argument(arg, 0),
+        };
+        let step = reorder::copy(of(from, Arg::FROM), of(to, Arg::TO), integers.as_ref())?;
         let descs = BTreeMap::from([(Arg::FROM, from.clone()), (Arg::TO, to.clone())]);
-        Ok(Primitive { descs, steps: vec![Step { graph, homes }], scratch_bytes: 0 })
+        let constants = constants.bytes();
+        let scratch_bytes = constants.len() as u64;
+        Ok(Primitive { descs, steps: vec![step], constants, scratch_bytes })
     }
 
     /// The arguments and their descriptors, of which no format is `any`.
@@ -89,7 +108,12 @@ impl Primitive {
         &self.steps
     }
 
-    /// Bytes of the primitive's own memory.
+    /// What the primitive's own memory begins with.
+    pub fn constants(&self) -> &[u8] {
+        &self.constants
+    }
+
+    /// Bytes of the primitive's own memory, constants among them.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }

@@ -3,6 +3,9 @@
 use crate::graph::OperationGraph;
 use crate::onednn::argument::Arg;
 
+/// Alignment of tensors in the workspace and in a primitive's own memory, in bytes.
+pub(super) const ALIGNMENT: u64 = 256;
+
 /// Where a tensor of a step lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Home {

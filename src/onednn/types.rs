@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{ErrorKind, Result};
 use crate::onednn::argument::{Arg, Tensor};
-use crate::onednn::attr::WeightsScales;
+use crate::onednn::attr::{DataQuantization, PROJECTION_CHANNELS, WEIGHTS_CHANNELS};
 use crate::onednn::description::{Cell, PropKind, RnnDesc};
 
 /// Checks the types of an operation's tensors and its attributes.
@@ -13,7 +13,7 @@ use crate::onednn::description::{Cell, PropKind, RnnDesc};
 /// | f32 | f32 | f32 | f32 | f32 | f32 |
 /// | bf16 | bf16 | f32, bf16 | f32, bf16 | f32 | f32 |
 /// | f16 | f16 | f32, f16 | f32, f16 | f32 | f32 |
-/// | u8, s8; outputs f32 as well | s8 | f32 | none | f32 | none |
+/// | u8, s8; outputs and states f32 as well | s8 | f32 | none | f32 | none |
 ///
 /// # Errors
 /// `BadParam` for a type that is not in the row of `src_layer`'s, for attributes of other types
@@ -42,7 +42,9 @@ pub(super) fn check(of: &RnnDesc) -> Result<()> {
             Arg::Diff(_) | Arg::Of(Tensor::SrcIterC | Tensor::DstIterC) => &[DType::F32],
             Arg::Of(Tensor::Bias) if is_integer => &[DType::F32],
             Arg::Of(Tensor::Bias | Tensor::WeightsPeephole) => &[data, DType::F32],
-            Arg::Of(Tensor::DstLayer) if is_integer => &[data, DType::F32],
+            Arg::Of(Tensor::DstLayer | Tensor::SrcIter | Tensor::DstIter) if is_integer => {
+                &[data, DType::F32]
+            }
             Arg::Of(tensor) if is_integer && tensor.is_weights() => &[DType::I8],
             Arg::Of(_) | Arg::Workspace => &[data],
         };
@@ -62,33 +64,17 @@ fn attributes(of: &RnnDesc, data: DType, is_integer: bool) -> Result<()> {
     if !is_integer && *attr != Default::default() {
         return fail(format!("quantization of data of {data}, expected u8 or i8"));
     }
-    if let Some(own) = attr.data {
-        let (scale, shift) = (own.scale.get(), own.shift.get());
-        if !(scale.is_finite() && scale != 0.0 && shift.is_finite()) {
-            return fail(format!("data quantization by scale {scale} and shift {shift}"));
-        }
+    if let Some(rule) = attr.data.and_then(DataQuantization::broken_rule) {
+        return fail(rule);
     }
-    let count = |tensor: Tensor, axes: &[usize]| -> usize {
-        let dims = of.desc(tensor).map_or(&[][..], |desc| desc.dims());
-        axes.iter().map(|axis| dims.get(*axis).map_or(0, |dim| *dim as usize)).product()
-    };
-    let weights = ("weights", &attr.weights, Tensor::WeightsLayer, &[3, 4][..]);
-    let projection = ("projection", &attr.projection, Tensor::WeightsProjection, &[3][..]);
+    let weights = ("weights", &attr.weights, Tensor::WeightsLayer, &WEIGHTS_CHANNELS[..]);
+    let projection =
+        ("projection", &attr.projection, Tensor::WeightsProjection, &PROJECTION_CHANNELS[..]);
     for (name, scales, tensor, axes) in [weights, projection] {
-        let Some(WeightsScales { mask, scales }) = scales else { continue };
-        let all: i32 = axes.iter().map(|axis| 1 << axis).sum();
-        let wanted = match *mask {
-            0 => 1,
-            mask if mask == all => count(tensor, axes),
-            mask => return fail(format!("{name} scales of mask {mask}, expected 0 or {all}")),
-        };
-        if scales.len() != wanted {
-            let is = scales.len();
-            return fail(format!("{is} {name} scales of mask {mask}, expected {wanted}"));
-        }
-        let is_none = |scale: f64| !scale.is_finite() || scale == 0.0;
-        if let Some(scale) = scales.iter().find(|scale| is_none(scale.get())) {
-            return fail(format!("{name} scale {scale}"));
+        let dims = of.desc(tensor).map_or(&[][..], |desc| desc.dims());
+        let rule = scales.as_ref().and_then(|scales| scales.broken_rule(name, dims, axes));
+        if let Some(rule) = rule {
+            return fail(rule);
         }
     }
     Ok(())

@@ -201,7 +201,7 @@ impl WeightSpace {
     }
 
     /// The caller's tensor that has weights of a kind, and the first of its elements.
-    pub(super) fn tensor_of(&self, kind: WeightKind) -> (Role, i64) {
+    pub(crate) fn tensor_of(&self, kind: WeightKind) -> (Role, i64) {
         match self.integers {
             Some(first) if !WeightKind::INTEGERS.contains(&kind) => (Role::WeightNumbers, first),
             _ => (Role::Weights, 0),

@@ -4,19 +4,18 @@
 use std::collections::{BTreeMap, HashMap};
 
 use kiln::graph::Op;
-use kiln::onednn::{Arg, FormatTag, Home, MemoryDesc, Primitive, PropKind, RnnDesc, Step, Tensor};
+use kiln::onednn::{
+    Arg, FormatTag, Home, MemoryDesc, Primitive, PrimitiveAttr, PropKind, RnnDesc, Step, Tensor,
+};
 use kiln::plan::Memory;
 use kiln::reference::{self, Expected};
 use kiln::{DType, Kiln, TensorDesc};
 
 use crate::harness::{self, Values};
-use crate::onednn_cases::{Case, Format, cases, plain, tensor_of};
+use crate::onednn_cases::{Arguments, Case, Format, cases, plain, tensor_of};
 
 /// What memory holds where a test has written nothing.
 const POISON: u8 = 0x7f;
-
-/// Values of arguments, in row-major order whatever their formats.
-type Arguments = BTreeMap<Arg, Vec<f64>>;
 
 impl Case {
     /// Values of what a primitive reads, each rounded to its type.
@@ -30,7 +29,7 @@ impl Case {
 }
 
 /// Whether a primitive writes an argument.
-fn is_written(primitive: &Primitive, arg: Arg) -> bool {
+pub fn is_written(primitive: &Primitive, arg: Arg) -> bool {
     let written = |step: &Step| {
         let outputs: Vec<i64> = step.graph.outputs().map(|tensor| tensor.uid).collect();
         let is = |home: &Home| matches!(home, Home::Argument(own, _) if *own == arg);
@@ -41,7 +40,7 @@ fn is_written(primitive: &Primitive, arg: Arg) -> bool {
 
 /// Runs a primitive on a device. What is not given is poison before; bytes that are no element's
 /// stay as they are.
-fn run(kiln: &Kiln, primitive: &Primitive, given: &Arguments) -> Arguments {
+pub fn run(kiln: &Kiln, primitive: &Primitive, given: &Arguments) -> Arguments {
     let mut planned = kiln.onednn_primitive(primitive).unwrap_or_else(|error| panic!("{error}"));
     let mut buffers = BTreeMap::new();
     for (arg, desc) in primitive.descs() {
@@ -406,7 +405,7 @@ fn reorders_change_format_and_type() {
         (of(DType::F32, FormatTag::Ldgoi), of(DType::Bf16, FormatTag::Ldigo)),
         (of(DType::F16, FormatTag::Ldigo), of(DType::F32, FormatTag::Ldgoi)),
     ] {
-        let reorder = Primitive::reorder(&from, &to).unwrap();
+        let reorder = Primitive::reorder(&from, &to, &PrimitiveAttr::default()).unwrap();
         let given = values.iter().map(|value| from.dtype().round(*value)).collect();
         let actual = run(harness::kiln(), &reorder, &BTreeMap::from([(Arg::FROM, given)]));
         let rounded: Vec<f64> =

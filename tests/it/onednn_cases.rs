@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use kiln::expr::Real;
 use kiln::onednn::{
-    Activation, Arg, Cell, FormatTag, Home, MemoryDesc, Primitive, PropKind, RnnDesc, RnnDirection,
-    Tensor,
+    Activation, Arg, Cell, DataQuantization, FormatTag, Home, MemoryDesc, Primitive, PrimitiveAttr,
+    PropKind, RnnDesc, RnnDirection, Tensor, WeightsScales,
 };
 use kiln::reference::{self, Expected};
 use kiln::rnn::HostTensor;
 use kiln::{DType, OperationGraph, TensorDesc, plan};
 use serde::Deserialize;
 
-/// A case of f32; those of 8-bit integers have more keys.
+/// A case of f32, or of 8-bit integers, which has a data scale.
 #[derive(Deserialize)]
 pub struct Case {
     pub name: String,
@@ -24,13 +25,26 @@ pub struct Case {
     pub state: i64,
     pub steps: i64,
     pub batch: i64,
-    data_scale: Option<f64>,
+    pub data_scale: Option<f64>,
+    #[serde(default)]
+    pub data_shift: f64,
 }
 
+fn all() -> Vec<Case> {
+    serde_json::from_str(include_str!("../data/onednn/rnn.json")).expect("well-formed")
+}
+
+/// Values of arguments, in row-major order whatever their formats.
+pub type Arguments = BTreeMap<Arg, Vec<f64>>;
+
+/// The cases of f32.
 pub fn cases() -> Vec<Case> {
-    let cases: Vec<Case> =
-        serde_json::from_str(include_str!("../data/onednn/rnn.json")).expect("well-formed");
-    cases.into_iter().filter(|case| case.data_scale.is_none()).collect()
+    all().into_iter().filter(|case| case.data_scale.is_none()).collect()
+}
+
+/// The cases of 8-bit integers.
+pub fn integer_cases() -> Vec<Case> {
+    all().into_iter().filter(|case| case.data_scale.is_some()).collect()
 }
 
 impl Case {
@@ -42,8 +56,13 @@ impl Case {
         if self.direction == "bidirectional_concat" { 2 * self.state } else { self.state }
     }
 
-    /// A tensor of the container, if it is there.
+    /// A tensor of the container, of f32, if it is there.
     pub fn tensor(&self, name: &str, dims: &[i64]) -> Option<HostTensor> {
+        self.tensor_of(name, dims, DType::F32)
+    }
+
+    /// A tensor of the container of a type, if it is there.
+    pub fn tensor_of(&self, name: &str, dims: &[i64], dtype: DType) -> Option<HostTensor> {
         // Tests of the C interface, in a folder of the checkout, read the cases as well.
         let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
         let path = folders.find_map(|folder| {
@@ -51,7 +70,7 @@ impl Case {
             path.exists().then_some(path)
         });
         let path = path.expect("the checkout has the tensors");
-        let tensor = TensorDesc::packed(1, format!("{}/{name}", self.name), dims, DType::F32);
+        let tensor = TensorDesc::packed(1, format!("{}/{name}", self.name), dims, dtype);
         let values = plan::read_values(&path, std::iter::once(&tensor)).ok()?.remove(&1)?;
         Some(HostTensor::new(dims, values))
     }
@@ -107,7 +126,36 @@ impl Case {
     pub fn of_arg(&self, arg: Arg) -> Option<Vec<f64>> {
         let (Arg::Of(tensor) | Arg::Diff(tensor)) = arg else { return None };
         let name = arg.name().replace("augru_attention", "attention");
-        Some(self.tensor(&name, &self.dims(tensor)?)?.values)
+        Some(self.tensor_of(&name, &self.dims(tensor)?, self.dtype(tensor))?.values)
+    }
+
+    /// The type of integers.
+    pub fn integers(&self) -> DType {
+        if self.name.starts_with("int8_i8") { DType::I8 } else { DType::U8 }
+    }
+
+    /// The type of a tensor in the container, where weights are f32.
+    fn dtype(&self, tensor: Tensor) -> DType {
+        match tensor {
+            _ if self.data_scale.is_none() => DType::F32,
+            Tensor::DstLayer if self.name.contains("_f32_") => DType::F32,
+            Tensor::SrcLayer | Tensor::SrcIter | Tensor::DstLayer | Tensor::DstIter => {
+                self.integers()
+            }
+            _ => DType::F32,
+        }
+    }
+
+    /// How integers are quantised.
+    pub fn attr(&self) -> PrimitiveAttr {
+        let Some(scale) = self.data_scale else { return PrimitiveAttr::default() };
+        let data = DataQuantization { scale: scale.into(), shift: self.data_shift.into() };
+        let (mask, count) =
+            if self.name.contains("channels") { (24, 4 * self.hidden) } else { (0, 1) };
+        let scales = self.tensor("weights_scales", &[count]).expect("the case has them").values;
+        let scales = scales.into_iter().map(Real::new).collect();
+        let weights = WeightsScales { mask, scales };
+        PrimitiveAttr { data: Some(data), weights: Some(weights), projection: None }
     }
 
     pub fn desc(&self, prop_kind: PropKind, format: Format<'_>) -> RnnDesc {
@@ -119,7 +167,7 @@ impl Case {
                 desc = desc.with_diff(tensor, format(Arg::Diff(tensor), &dims));
             }
         }
-        RnnDesc { diff_weights_overwrite: true, ..desc }
+        RnnDesc { diff_weights_overwrite: true, attr: self.attr(), ..desc }
     }
 
     pub fn primitive(&self, prop_kind: PropKind, format: Format<'_>) -> Primitive {
@@ -173,6 +221,20 @@ impl Case {
             }
         }
         all
+    }
+}
+
+/// Packed, of the types that a case of 8-bit integers has, with weights of 8 bits.
+pub fn plain_integers(case: &Case) -> impl Fn(Arg, &[i64]) -> MemoryDesc {
+    move |arg, dims| MemoryDesc::new(dims, integer_type(case, arg), FormatTag::Any).expect("valid")
+}
+
+/// The type of an argument of an 8-bit LSTM.
+pub fn integer_type(case: &Case, arg: Arg) -> DType {
+    match arg {
+        Arg::Of(Tensor::WeightsLayer | Tensor::WeightsIter) => DType::I8,
+        Arg::Of(tensor) => case.dtype(tensor),
+        other => panic!("{} of an 8-bit LSTM", other.name()),
     }
 }
 

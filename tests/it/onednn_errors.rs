@@ -273,10 +273,43 @@ fn descriptors_that_break_a_rule_are_refused() {
         ),
         (scaled(0, &[f64::NAN]), BadParam, "onednn lstm forward_inference: weights scale NaN"),
         (
-            RnnDesc { attr: shifted(64.0, 128.0), ..int8() },
+            RnnDesc { attr: shifted(64.0, f64::INFINITY), ..int8() },
+            BadParam,
+            "onednn lstm forward_inference: data quantization by scale 64 and shift inf",
+        ),
+        (
+            RnnDesc { attr: shifted(64.0, 127.5), ..int8() },
             NotSupported,
-            "onednn lstm forward_inference: 8-bit integers are not lowered: src_layer \
+            "onednn lstm forward_inference: data quantization: the shift 127.5 is not a number \
              of u8",
+        ),
+        (
+            RnnDesc { attr: shifted(64.0, -1.0), ..int8() },
+            NotSupported,
+            "onednn lstm forward_inference: data quantization: the shift -1 is not a number of u8",
+        ),
+        (
+            RnnDesc { attr: shifted(-64.0, 128.0), ..int8() },
+            NotSupported,
+            "onednn lstm forward_inference: data quantization: the scale -64 is not a positive \
+             number in f32",
+        ),
+        (
+            scaled(0, &[1e-39]),
+            BadParam,
+            "onednn lstm forward_inference: weights scale \
+             0.000000000000000000000000000000000000001",
+        ),
+        (
+            int8().with(Tensor::SrcIter, of(&[1, 1, N, C], F16)),
+            BadParam,
+            "onednn lstm forward_inference: src_iter is of f16, expected u8 (src_layer of u8)",
+        ),
+        (
+            int8().with(Tensor::WeightsPeephole, of(&[1, 1, 3, C], F32)),
+            NotSupported,
+            "onednn lstm forward_inference: src_layer of u8, which only inference by a plain \
+             lstm has",
         ),
     ];
     for (desc, kind, text) in cases {
@@ -319,12 +352,63 @@ fn memory_that_is_none_is_refused() {
             "onednn reorder of f32[3, 2, 4] to f32[3, 2, 4] any: a format is any",
         ),
         (
-            of(&[3, 2, 4], DType::U8, FormatTag::Ntc),
-            "onednn reorder of f32[3, 2, 4] to u8[3, 2, 4] strides [4, 12, 1]: only \
-             floating-point elements are reordered",
+            of(&[3, 2, 4], DType::I32, FormatTag::Ntc),
+            "onednn reorder of f32[3, 2, 4] to i32[3, 2, 4] strides [4, 12, 1]: elements of i32, \
+             expected floating-point or 8-bit ones",
         ),
     ] {
-        assert_eq!(Primitive::reorder(&from, &to).expect_err(text).to_string(), text);
+        let made = Primitive::reorder(&from, &to, &PrimitiveAttr::default());
+        assert_eq!(made.expect_err(text).to_string(), text);
+    }
+}
+
+#[test]
+fn quantization_that_a_reorder_does_not_have_is_refused() {
+    let of = |dtype| MemoryDesc::new(&[1, 1, 3, 4, 5], dtype, FormatTag::Ldigo).unwrap();
+    let [numbers, integers] = [DType::F32, DType::I8].map(of);
+    let data = MemoryDesc::new(&[3, 2, 4], DType::F32, FormatTag::Tnc).unwrap();
+    let quantised = MemoryDesc::new(&[3, 2, 4], DType::U8, FormatTag::Tnc).unwrap();
+    let weights = |mask, count| {
+        let scales = WeightsScales { mask, scales: vec![Real::new(2.0); count] };
+        PrimitiveAttr { weights: Some(scales), ..PrimitiveAttr::default() }
+    };
+    let projection =
+        PrimitiveAttr { projection: weights(0, 1).weights, ..PrimitiveAttr::default() };
+    use ErrorKind::{BadParam, NotSupported};
+    for (from, to, attr, kind, rule) in [
+        (&numbers, &numbers, weights(0, 1), BadParam, "quantization of neither u8 nor i8"),
+        (
+            &numbers,
+            &integers,
+            weights(24, 19),
+            BadParam,
+            "19 weights scales of mask 24, expected 20",
+        ),
+        (
+            &numbers,
+            &integers,
+            weights(8, 4),
+            BadParam,
+            "weights scales of mask 8, expected 0 or 24",
+        ),
+        (
+            &data,
+            &quantised,
+            shifted(f64::NAN, 0.0),
+            BadParam,
+            "data quantization by scale NaN and shift 0",
+        ),
+        (
+            &numbers,
+            &integers,
+            projection,
+            NotSupported,
+            "scales of a projection, which is not of 8 bits",
+        ),
+    ] {
+        let error = Primitive::reorder(from, to, &attr).expect_err(rule);
+        let text = format!("onednn reorder of {from} to {to}: {rule}");
+        assert_eq!((error.kind(), error.to_string()), (kind, text));
     }
 }
 
@@ -332,7 +416,7 @@ fn memory_that_is_none_is_refused() {
 fn executions_that_lack_something_are_refused() {
     let kiln = harness::kiln();
     let desc = MemoryDesc::new(&[3, 2, 4], DType::F32, FormatTag::Tnc).unwrap();
-    let reorder = Primitive::reorder(&desc, &desc).unwrap();
+    let reorder = Primitive::reorder(&desc, &desc, &PrimitiveAttr::default()).unwrap();
     let mut planned = kiln.onednn_primitive(&reorder).unwrap();
     let memory = kiln.device().upload(&[0; 96]).unwrap();
     let small = kiln.device().upload(&[0; 95]).unwrap();

@@ -25,6 +25,15 @@ static inline mcdnnStatus_t memory(mcdnnKilnPrimitive_t of, int argument, int co
     return mcdnnKilnSetPrimitiveMemory(of, argument, F, count, extents, NULL);
 }
 
+/* A reorder of f32 to a type, with a quantization of data. */
+static inline mcdnnStatus_t quantized(mcdnnKilnPrimitive_t of, mcdnnDataType_t to, float scale)
+{
+    mcdnnKilnSetPrimitiveMemory(of, 1, F, 3, tnc, packed);
+    mcdnnKilnSetPrimitiveMemory(of, 17, to, 3, tnc, packed);
+    mcdnnKilnSetPrimitiveDataQuantization(of, scale, 128.5f);
+    return mcdnnKilnFinalizePrimitive(of);
+}
+
 static inline void make(void)
 {
     n = -1;

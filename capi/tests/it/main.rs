@@ -13,6 +13,8 @@ mod nulls;
 mod onednn;
 #[path = "../../../tests/it/onednn_cases.rs"]
 mod onednn_cases;
+#[path = "../../../tests/it/onednn_integer_lstm.rs"]
+mod onednn_integer_lstm;
 mod programs;
 mod recurrent;
 mod sequences;
