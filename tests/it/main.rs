@@ -22,6 +22,7 @@ mod convolution;
 mod convolution_counts;
 mod convolution_data;
 mod ctc;
+mod ctc_gradients;
 mod cuda_graphs;
 mod dependencies;
 mod deploy;
