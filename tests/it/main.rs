@@ -23,6 +23,7 @@ mod convolution_counts;
 mod convolution_data;
 mod ctc;
 mod ctc_gradients;
+mod ctc_plans;
 mod cuda_graphs;
 mod dependencies;
 mod deploy;
