@@ -63,6 +63,7 @@ mod recurrent;
 mod rewrite;
 mod scope;
 mod sequence;
+mod served;
 mod text;
 mod trouble;
 mod validate;

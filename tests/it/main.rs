@@ -54,6 +54,7 @@ mod loops;
 mod loops_cells;
 mod loops_errors;
 mod loops_lazy;
+mod loops_manifest;
 mod loops_onnx;
 mod loops_pointwise;
 mod loops_random;
