@@ -17,7 +17,9 @@ use kiln::plan::Values;
 use kiln::{Config, DType, Kiln};
 use safetensors::SafeTensors;
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/char_rnn/char_rnn.safetensors");
+/// The weights and the alphabet.
+pub const FILE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/examples/char_rnn/char_rnn.safetensors");
 
 /// Characters of a beginning, and of what is written, at most.
 const START_MAX: i64 = 64;
@@ -90,7 +92,8 @@ fn states(network: &mut NetworkBuilder, of: Loop, initial: [i64; 2]) -> kiln::Re
     Ok([network.recurrence(of, initial[0])?, network.recurrence(of, initial[1])?])
 }
 
-fn writer(letters: i64, hidden: i64) -> kiln::Result<Network> {
+/// The network: it reads the beginning of a text, and writes on.
+pub fn writer(letters: i64, hidden: i64) -> kiln::Result<Network> {
     let mut network = Network::builder();
     let graph = network.graph();
     let mut input = |name: &str, dims: &[i64], dtype| graph.input(name, dims, dtype);

@@ -27,7 +27,7 @@ fn op(graph: &mut GraphBuilder, mode: Mode, inputs: &[i64]) -> kiln::Result<i64>
 }
 
 /// `z = z^2 + c` for a grid of `c`, and the trips after which each `z` was still inside.
-fn mandelbrot() -> kiln::Result<Network> {
+pub fn mandelbrot() -> kiln::Result<Network> {
     let dims = [ROWS as i64, COLUMNS as i64];
     let mut network = Network::builder();
     let graph = network.graph();
@@ -63,7 +63,7 @@ fn mandelbrot() -> kiln::Result<Network> {
 }
 
 /// Words from a first one on, each as a row with a 1, until the last word.
-fn decoder() -> kiln::Result<Network> {
+pub fn decoder() -> kiln::Result<Network> {
     let count = WORDS.len() as i64;
     let mut network = Network::builder();
     let graph = network.graph();

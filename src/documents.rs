@@ -1,7 +1,8 @@
 //! Problem documents: the key of each front-end's document, and its reader.
 //!
-//! The only list of front-ends. [`Problem::from_json`](crate::plan::Problem::from_json) reads all
-//! of them; `docs/problem-format.md` describes them.
+//! The only list of front-ends. Manifests take all of them,
+//! [`Problem::from_json`](crate::plan::Problem::from_json) those that are sequences of graphs;
+//! `docs/problem-format.md` describes them.
 
 use std::sync::Arc;
 
@@ -11,16 +12,70 @@ use crate::attention::{AttentionCall, sdpa_from_json};
 use crate::error::{Error, Result};
 use crate::frontend::FrontEnd;
 use crate::graph::OperationGraph;
+use crate::loops::{Network, Refusals};
 use crate::rnn;
 
-type Reader = fn(&str) -> Result<Arc<dyn FrontEnd>>;
+/// What a document describes.
+#[derive(Debug)]
+pub(crate) enum Document {
+    /// Graphs that run in sequence.
+    Graphs(Arc<dyn FrontEnd>),
+    /// A network with loops, whose graphs depend on what the engines of a target run.
+    Loops(Network),
+}
+
+/// What is planned of a problem document.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Planned {
+    /// A graph.
+    Graph(OperationGraph),
+    /// The graphs of a network with loops, which depend on what the engines of a target run.
+    Loops(Network),
+}
+
+impl Planned {
+    /// The graph, if it is one.
+    pub fn graph(&self) -> Option<&OperationGraph> {
+        match self {
+            Planned::Graph(graph) => Some(graph),
+            Planned::Loops(_) => None,
+        }
+    }
+
+    /// The graphs that are planned: of a network those of a lowering that is served.
+    ///
+    /// # Errors
+    /// As the lowering and `serves`.
+    pub(crate) fn graphs(
+        &self,
+        serves: impl Fn(&OperationGraph) -> Result<()>,
+    ) -> Result<Vec<OperationGraph>> {
+        match self {
+            Planned::Graph(graph) => Ok(vec![graph.clone()]),
+            Planned::Loops(network) => Ok(network.served(Refusals::new(), serves)?.0.graphs),
+        }
+    }
+}
+
+impl Document {
+    /// Every graph, or the network.
+    pub(crate) fn planned(self) -> Vec<Planned> {
+        match self {
+            Document::Graphs(of) => of.graphs().into_iter().cloned().map(Planned::Graph).collect(),
+            Document::Loops(network) => vec![Planned::Loops(network)],
+        }
+    }
+}
+
+type Reader = fn(&str) -> Result<Document>;
 
 /// Readers of whole documents by the documents' only key.
-const READERS: [(&str, Reader); 4] = [
-    ("graph", |text| Ok(Arc::new(OperationGraph::from_json(text)?))),
-    ("rnn", rnn::problem_from_json),
-    ("sdpa", |text| Ok(Arc::new(sdpa_from_json(text)?))),
-    ("mha", |text| Ok(Arc::new(AttentionCall::from_json(text)?))),
+const READERS: [(&str, Reader); 5] = [
+    ("graph", |text| Ok(Document::Graphs(Arc::new(OperationGraph::from_json(text)?)))),
+    ("rnn", |text| rnn::problem_from_json(text).map(Document::Graphs)),
+    ("sdpa", |text| Ok(Document::Graphs(Arc::new(sdpa_from_json(text)?)))),
+    ("mha", |text| Ok(Document::Graphs(Arc::new(AttentionCall::from_json(text)?)))),
+    ("loop", |text| Network::from_json(text).map(Document::Loops)),
 ];
 
 /// Reads a problem document.
@@ -28,7 +83,7 @@ const READERS: [(&str, Reader); 4] = [
 /// # Errors
 /// `BadParam` with line and column for malformed JSON, for a document without a known key or
 /// with several, and as the reader of the key.
-pub(crate) fn read(text: &str) -> Result<Arc<dyn FrontEnd>> {
+pub(crate) fn read(text: &str) -> Result<Document> {
     let malformed = |what: String| Error::bad_param(format!("malformed problem: {what}"));
     let document: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
@@ -39,12 +94,6 @@ pub(crate) fn read(text: &str) -> Result<Arc<dyn FrontEnd>> {
             return Err(malformed(format!("the keys `{key}` and `{other}`, expected one")));
         }
         _ => {}
-    }
-    if document.contains_key("loop") {
-        return Err(Error::not_supported(
-            "a network with loops is no sequence of graphs: `kiln run` and `kiln engines` take it, \
-             `Kiln::build_loops` plans it",
-        ));
     }
     let known = READERS.map(|(key, _)| format!("`{key}`")).join(", ");
     let found = document.keys().next().map(|key| format!("unknown key `{key}`"));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kiln::cache::Pack;
 use kiln::device::{Device, DeviceChoice, Stream};
@@ -11,7 +11,7 @@ use kiln::{Config, Kiln};
 use sharded_slab::Entry;
 
 use crate::attention::{Layer, Said};
-use crate::ctc::Losses;
+use crate::ctc::PlannedLoss;
 use crate::declare::{Parameter, functions, of};
 use crate::kept::Kept;
 use crate::memory::Memory;
@@ -40,7 +40,7 @@ pub struct Handle {
     calls: Kept<Checked>,
     layers: Kept<Layer>,
     said: Kept<Said>,
-    losses: Mutex<Losses>,
+    losses: Kept<PlannedLoss>,
 }
 object!(Handle: "mcdnnHandle_t", "handle", 2);
 
@@ -88,8 +88,8 @@ impl Handle {
     }
 
     /// CTC losses of this handle.
-    pub fn losses(&self) -> MutexGuard<'_, Losses> {
-        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn losses(&self) -> &Kept<PlannedLoss> {
+        &self.losses
     }
 
     /// Attention layers of this handle.
@@ -157,7 +157,7 @@ functions! { FUNCTIONS:
             calls: Kept::default(),
             layers: Kept::default(),
             said: Kept::default(),
-            losses: Mutex::default(),
+            losses: Kept::default(),
         })?);
         Ok(())
     }

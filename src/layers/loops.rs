@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::Stream;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::layers::loops_planned::Planned;
 use crate::layers::loops_run::Run;
-use crate::loops::{LoopStep, Network, Program, Refusals, Step};
+use crate::loops::{LoopStep, Network, Refusals, Step};
 use crate::plan::{ALIGNMENT, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
@@ -42,35 +42,11 @@ impl Kiln {
     }
 
     fn loops_without(&self, network: &Network, refused: Refusals) -> Result<LoopsPlan> {
-        let (program, plans) = self.program_of(network, refused)?;
+        let (program, plans) = network.served(refused, |graph| self.plan(graph))?;
         let zeros = self.device().upload(&vec![0; program.zero_bytes.max(1) as usize])?;
         let (network, owner) = (network.clone(), self.device().owner());
         let inner = Planned { network, program, plans, zeros, owner };
         Ok(LoopsPlan { inner: Arc::new(inner) })
-    }
-
-    /// A network's program and the plans of its graphs: a loop that no engine runs as an operation
-    /// is none.
-    fn program_of(
-        &self,
-        network: &Network,
-        mut refused: Refusals,
-    ) -> Result<(Program, Vec<ExecutionPlan>)> {
-        'lower: loop {
-            let program = network.lowered(&refused)?;
-            let mut plans = Vec::new();
-            for (at, graph) in program.graphs.iter().enumerate() {
-                match (self.plan(graph), program.loop_of(at)) {
-                    (Ok(plan), _) => plans.push(plan),
-                    (Err(error), Some(own)) if error.kind() == ErrorKind::NotSupported => {
-                        refused.insert((own.of, own.step), error.to_string());
-                        continue 'lower;
-                    }
-                    (Err(error), _) => return Err(error),
-                }
-            }
-            return Ok((program, plans));
-        }
     }
 }
 

@@ -90,6 +90,28 @@ impl<'a> Items<'a> {
         self.places.desc(self.base(uid)?, &|uid| self.base(uid))
     }
 
+    /// The tensor that is there once a tensor's elements are.
+    pub(super) fn whole(&self, uid: i64) -> i64 {
+        match self.places.get(uid) {
+            Some(Place::Element { whole, .. }) => self.whole(whole),
+            _ => uid,
+        }
+    }
+
+    /// The items that read each tensor; what is iterated over is read where its elements are.
+    pub(super) fn readers(&self) -> HashMap<i64, Vec<usize>> {
+        let mut readers: HashMap<i64, Vec<usize>> = HashMap::new();
+        for (at, item) in self.items.iter().enumerate() {
+            for uid in &item.reads {
+                let whole = Some(self.whole(*uid)).filter(|whole| whole != uid);
+                for uid in std::iter::once(*uid).chain(whole) {
+                    readers.entry(uid).or_default().push(at);
+                }
+            }
+        }
+        readers
+    }
+
     /// Where elements lie in the tensors that they are of.
     pub(super) fn elements(&self) -> Result<HashMap<i64, Along>> {
         let mut elements = HashMap::new();
@@ -362,7 +384,8 @@ impl<'a> Items<'a> {
             return Ok(false);
         }
         let Work::Operation(operation) = &writer.work else { return Ok(true) };
-        if !matches!(place, Place::Slice { .. }) || operation.is_elementwise() {
+        let may_have_gaps = matches!(place, Place::Slice { .. } | Place::Same(_));
+        if !may_have_gaps || operation.is_elementwise() {
             return Ok(true);
         }
         let mut places = self.places.clone();

@@ -11,7 +11,6 @@ use crate::loops::items::{Items, Work, is_contiguous};
 use crate::loops::ladder::{Ladder, Refusals};
 use crate::loops::layer::{Layer, Loop, TripLimit};
 use crate::loops::network::Network;
-use crate::loops::place::Place;
 use crate::loops::program::{
     Along, ConditionalStep, LoopStep, MOVED_FROM, MOVED_TO, Program, Stacked, Step, Turned,
 };
@@ -33,10 +32,7 @@ impl Network {
 
     fn steps(&self, ladder: Ladder) -> Result<Program> {
         let items = Items::of(self)?;
-        let mut readers: HashMap<i64, Vec<usize>> = HashMap::new();
-        for (at, item) in items.items.iter().enumerate() {
-            item.reads.iter().for_each(|uid| readers.entry(*uid).or_default().push(at));
-        }
+        let readers = items.readers();
         let (needs, graphs) = (Vec::new(), Vec::new());
         let mut lowering = Lowering { items, readers, needs, graphs, ladder, zero_bytes: 0 };
         for uid in lowering.ladder.operations.clone().iter().filter_map(|of| of.count) {
@@ -71,7 +67,7 @@ impl Lowering<'_> {
         let mut needs = vec![BTreeSet::new(); self.items.items.len()];
         for (at, item) in self.items.items.iter().enumerate() {
             for uid in &item.reads {
-                let Some(writer) = self.items.writers.get(&self.whole(*uid)).copied() else {
+                let Some(writer) = self.items.writers.get(&self.items.whole(*uid)).copied() else {
                     continue;
                 };
                 let around = &self.items.items[writer].path;
@@ -86,14 +82,6 @@ impl Lowering<'_> {
             }
         }
         needs
-    }
-
-    /// The tensor that is there once a tensor's elements are.
-    fn whole(&self, uid: i64) -> i64 {
-        match self.items.places.get(uid) {
-            Some(Place::Element { whole, .. }) => self.whole(whole),
-            _ => uid,
-        }
     }
 
     /// The loop or conditional that a frame is of.

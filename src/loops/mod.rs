@@ -66,6 +66,7 @@ mod resident_body;
 mod rewrite;
 mod scope;
 mod sequence;
+mod served;
 mod text;
 mod trouble;
 mod validate;

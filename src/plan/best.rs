@@ -157,7 +157,7 @@ mod tests {
         for (broken, left) in [(1, 1), (3, 0)] {
             let kiln = without(&ENGINES.map(|(_, template)| template)[..broken], true);
             let summary = kiln.warm(&manifest(&product()), &[], |_| ()).expect("a manifest");
-            let engines: Vec<_> = summary.warmed.iter().map(|of| &*of.config.engine).collect();
+            let engines: Vec<_> = summary.warmed.iter().map(|of| &*of.part.config.engine).collect();
             assert_eq!(engines, &["gemm_mma"][..left]);
             assert_eq!(summary.failed.len(), 1 - left, "{:?}", summary.failed);
         }

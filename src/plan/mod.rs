@@ -65,4 +65,5 @@ pub use variant_pack::{DeviceMemory, Memory, VariantPack};
 pub(crate) use variant_pack::{Kept, Slot};
 pub(crate) use workspace::ALIGNMENT;
 
+pub use crate::documents::Planned;
 pub use crate::frontend::{Values, random_values};

@@ -4,7 +4,6 @@
 use kiln::expr::Math;
 use kiln::graph::{CtcInfinite, CtcInput, CtcLoss, Matmul, Op, Reduction, ReductionOp};
 use kiln::plan::random_values;
-use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc, engine, reference};
 use kiln_sim::InstructionClass;
 use serde_json::{Value, json};
@@ -335,26 +334,6 @@ fn a_loss_costs_what_it_must() {
         assert_eq!(functions, total, "lattice={lattice}");
         assert_eq!(harness::conflicts(&counters), 0, "lattice={lattice}");
     }
-}
-
-/// Default settings for every class of target.
-#[test]
-fn losses_compile_without_spills() {
-    let mut sources = Vec::new();
-    for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
-        let target = Target::named(name).unwrap();
-        let mut cases = vec![concatenated(), kept(), alone()];
-        let wide = Case::new([200, 64, 5000], 255);
-        let math = CtcLoss { math: Math::F64, ..wide.op.clone() };
-        cases.push(Case { op: math, types: [DType::F64; 3], lay: Lay::Sequences, ..wide });
-        for case in cases {
-            let graph = case.graph();
-            let own = engine::supported("ctc_loss", graph.canonical(), &target).unwrap();
-            let config = own.heuristic();
-            sources.extend(harness::sources(&format!("{case:?}"), &*own, &config));
-        }
-    }
-    harness::compile_without_spills(&sources);
 }
 
 /// A problem of 4 steps, 2 sequences and 5 classes, with changes to its keys and its tensors.

@@ -105,7 +105,7 @@ fn a_front_end_of_two_graphs_runs_like_those_of_the_library() {
 #[test]
 fn a_document_has_a_known_key() {
     let refused = |text: &str| Problem::from_json(text).unwrap_err().to_string();
-    let known = "expected one of `graph`, `rnn`, `sdpa`, `mha`";
+    let known = "expected one of `graph`, `rnn`, `sdpa`, `mha`, `loop`";
     assert_eq!(refused("{}"), format!("malformed problem: no key, {known}"));
     let text = format!("malformed problem: unknown key `conv`, {known}");
     assert_eq!(refused(r#"{"conv": 1}"#), text);

@@ -347,6 +347,65 @@ fn what_is_wanted_twice_is_copied() {
     }
 }
 
+/// What a loop iterates over is in memory, though all that reads it outside is the graph that
+/// computes it.
+#[test]
+fn what_is_iterated_over_is_in_memory() {
+    let mut net = Net::default();
+    let (x, n, zero) = (net.f32("x", &[3, 4]), net.count("n"), net.f32("zero", &[3]));
+    let twice = net.op(Mode::Add, &[x, x]);
+    let square = net.op(Mode::Mul, &[twice, twice]);
+    net.output(square, "square", DType::F32);
+    let of = net.counted("sums", n);
+    let column = net.iterator(of, twice, 1, false);
+    let state = net.recurrence(of, zero);
+    let next = net.op(Mode::Add, &[state, column]);
+    net.next(state, next);
+    let last = net.last(of, state);
+    net.output(last, "last", DType::F32);
+    let network = net.build();
+    let x: Vec<f64> = (0..12).map(f64::from).collect();
+    for n in [0.0, 1.0, 4.0] {
+        let inputs: looped::Named = &[("x", &x), ("n", &[n]), ("zero", &[0.0; 3])];
+        check(&network, inputs, "square");
+        let sum = |row: usize| x[row * 4..][..n as usize].iter().map(|of| 2.0 * of).sum::<f64>();
+        assert_eq!(check(&network, inputs, "last"), [0, 1, 2].map(sum));
+    }
+}
+
+/// GEMMs in branches whose results are stacked along an inner axis write rows, which are copied.
+#[test]
+fn gemms_of_branches_are_stacked_along_any_axis() {
+    for axis in [0, 1, 2] {
+        let mut net = Net::default();
+        let (x, n) = (net.f32("x", &[5, 2, 3]), net.count("n"));
+        let [v, w] = ["v", "w"].map(|name| net.f32(name, &[3, 4]));
+        let first = net.input("first", &[1], DType::Bool);
+        let of = net.counted("rows", n);
+        let rows = net.iterator(of, x, 0, false);
+        // Of a recurrence, so that they are not one GEMM before the loop.
+        let start = net.f32("start", &[2, 3]);
+        let state = net.recurrence(of, start);
+        let next = net.op(Mode::Add, &[state, rows]);
+        net.next(state, next);
+        let [a, b] = [v, w].map(|of| net.builder.graph().matmul(Matmul::default(), next, of));
+        let y = net.builder.conditional(first, &[(a.unwrap(), b.unwrap())]).unwrap()[0];
+        let all = net.stack(of, y, axis, 5);
+        net.output(all, "all", DType::F32);
+        let network = net.build();
+        let values = |from: i32, count: i32| -> Vec<f64> {
+            (from..from + count).map(|at| f64::from(at % 7 - 3)).collect()
+        };
+        let (x, v, w) = (values(0, 30), values(1, 12), values(5, 12));
+        for (n, first) in [(5.0, 0.0), (3.0, 1.0)] {
+            let (n, first, start) = ([n], [first], [0.5; 6]);
+            let inputs: looped::Named =
+                &[("x", &x), ("n", &n), ("v", &v), ("w", &w), ("first", &first), ("start", &start)];
+            check(&network, inputs, "all");
+        }
+    }
+}
+
 /// GEMMs of iterators and invariants are one before the loop, with what follows from them; in the
 /// loop there is one GEMM less.
 #[test]

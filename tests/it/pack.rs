@@ -52,9 +52,9 @@ fn a_covered_program_never_compiles() {
     assert_eq!((coverage.covered, coverage.missing.len()), (8, 0));
     let kiln = deployed(packs.to_vec());
     for instance in manifest().instances().unwrap() {
-        let plan = kiln.plan(&instance.graph).unwrap();
+        let plan = kiln.plan(instance.planned.graph().unwrap()).unwrap();
         assert_eq!(plan.kernels()[0].report().origin, Origin::Pack);
-        let graph = &instance.graph;
+        let graph = instance.planned.graph().unwrap();
         let inputs =
             graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 1, 2.0))).collect();
         harness::check(&kiln, graph, None, &inputs, &instance.name);
@@ -71,7 +71,7 @@ fn what_is_missing_is_named_and_explained() {
     let (name, key) = &coverage.missing[0];
     let instances = manifest().instances().unwrap();
     let instance = instances.iter().find(|instance| instance.name == *name).unwrap();
-    let error = deployed(vec![half]).plan(&instance.graph).unwrap_err();
+    let error = deployed(vec![half]).plan(instance.planned.graph().unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotSupported);
     let text = error.to_string();
     assert!(text.starts_with("no-JIT mode: kernel sm75_pointwise_"), "{text}");
@@ -135,7 +135,10 @@ fn packs_are_searched_in_order_before_the_compiler() {
         .collect();
     let kiln = deployed(halves);
     for instance in manifest().instances().unwrap() {
-        assert_eq!(kiln.plan(&instance.graph).unwrap().kernels()[0].report().origin, Origin::Pack);
+        assert_eq!(
+            kiln.plan(instance.planned.graph().unwrap()).unwrap().kernels()[0].report().origin,
+            Origin::Pack
+        );
     }
     let error = Pack::open(Path::new("/nowhere.kilnpack")).unwrap_err().to_string();
     assert_eq!(

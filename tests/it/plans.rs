@@ -203,7 +203,7 @@ fn a_tuned_setting_is_used_until_it_can_not_be() {
     assert_eq!(chosen(&open("")).to_string(), *other, "another process finds the file");
     let problem = ManifestProblem { inline: Some(chain().to_json()), ..Default::default() };
     let warmed = open("").warm(&Manifest::of(vec![problem]), &[], |_| ()).unwrap().warmed;
-    assert_eq!(warmed[0].config.to_string(), *other, "what is warmed is what is planned");
+    assert_eq!(warmed[0].part.config.to_string(), *other, "what is warmed is what is planned");
     let damages = [
         text.replace("pointwise{", "pointwise{none=1, "),
         text.replace("pointwise{", "conv{"),

@@ -71,7 +71,8 @@ fn is_slope(op: &Recurrence) {
         // Away from 0, where ReLU has no slope.
         given.get_mut(&tensor.uid).unwrap().iter_mut().for_each(|value| *value += 0.003_1);
     }
-    vjp::slopes_at(&graph, &given, 1e-6);
+    let outputs: Vec<i64> = graph.outputs().map(|tensor| tensor.uid).collect();
+    vjp::slopes_at(&graph, &given, &outputs, 1e-6);
 }
 
 #[test]

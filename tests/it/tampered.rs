@@ -319,7 +319,7 @@ fn tuned_programs_find_their_kernels() {
     let of = |name: &str| Config { cache_dir: cache(name), ..Config::default() };
     let tuned = simulator(Config { count: true, ..of("tuned") });
     let instances = manifest().instances().unwrap();
-    let graph = &instances[0].graph;
+    let graph = instances[0].planned.graph().unwrap();
     let own = tuned.plan(graph).unwrap().kernels()[0].config().to_string();
     tuned.tune(graph, 4, |_| {}).unwrap();
     // The heuristic's setting stays the best where the simulator sees no difference: another wins.

@@ -39,12 +39,15 @@ fn what_is_warm_is_not_compiled_again() {
     // This process has the kernels loaded, the next one finds them on disk.
     for instance in manifest().instances().unwrap() {
         let hits = kiln.disk_cache().unwrap().counts().hits;
-        kiln.plan(&instance.graph).unwrap();
+        kiln.plan(instance.planned.graph().unwrap()).unwrap();
         assert_eq!(kiln.disk_cache().unwrap().counts().hits, hits, "planned while warming");
     }
     let next = open(folder.path());
     for instance in manifest().instances().unwrap() {
-        assert_eq!(next.plan(&instance.graph).unwrap().kernels()[0].report().origin, Origin::Disk);
+        assert_eq!(
+            next.plan(instance.planned.graph().unwrap()).unwrap().kernels()[0].report().origin,
+            Origin::Disk
+        );
     }
     let again = open(folder.path()).warm(&manifest(), &[], |_| {}).unwrap();
     assert_eq!(again.kernels().into_iter().collect::<Vec<_>>(), [("found", 8)]);

@@ -3,8 +3,6 @@
 //! A loss is the operation `ctc_loss` of a graph. Its size follows from the setting that the
 //! engine's rules choose, which nothing is compiled for.
 
-use std::cell::OnceCell;
-
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::Math;
 use kiln::graph::{CtcInfinite, CtcInput, CtcLoss, Op};
@@ -13,7 +11,7 @@ use kiln::{DType, ExecutionPlan, Kiln, OperationGraph, TensorDesc, VariantPack};
 
 use crate::ctc::{Loss, LossNormalizationMode};
 use crate::handle::Handle;
-use crate::kept::{Lengths, UNKNOWN, aligned, use_last, workspace_bytes};
+use crate::kept::{Lengths, UNKNOWN, aligned, workspace_bytes};
 use crate::object::Ref;
 use crate::status::{Outcome, bad, refuse};
 use crate::tensor::{Layout, Tensor};
@@ -61,20 +59,29 @@ pub struct Call {
     pub workspace: (u64, usize),
 }
 
-/// A loss that has been used.
-struct Planned {
+/// A loss that a handle has used.
+pub struct PlannedLoss {
     shape: Shape,
     graph: OperationGraph,
     config: EngineConfig,
-    workspace_bytes: u64,
-    plan: OnceCell<ExecutionPlan>,
+    needed: u64,
+    plan: Option<ExecutionPlan>,
+    /// What the last call was given, whose entries the next one replaces.
+    pack: VariantPack,
+    /// Labels and lengths of host memory.
+    labels: Lengths,
 }
 
-/// The losses of a handle, and labels of host memory.
-#[derive(Default)]
-pub struct Losses {
-    planned: Vec<Planned>,
-    labels: Lengths,
+impl Handle {
+    /// Uses a loss of this handle's.
+    pub fn loss<R>(
+        &self,
+        shape: &Shape,
+        of: impl FnOnce(&mut PlannedLoss) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let make = || PlannedLoss::new(&self.gpu().kiln, shape.clone());
+        self.losses().with(|known| known.shape == *shape, make, of)
+    }
 }
 
 impl Shape {
@@ -231,37 +238,21 @@ impl HostLabels {
     }
 }
 
-impl Planned {
-    fn new(kiln: &Kiln, shape: Shape) -> Outcome<Planned> {
+impl PlannedLoss {
+    fn new(kiln: &Kiln, shape: Shape) -> Outcome<PlannedLoss> {
         let graph = shape.graph()?;
         let target = kiln.device().target();
         let supported = engine::supported("ctc_loss", graph.canonical(), target)?;
         let config = supported.heuristic();
-        let workspace_bytes = supported.lower(&config)?.scratch.iter().sum::<u64>();
+        let needed = supported.lower(&config)?.scratch.iter().sum::<u64>();
         drop(supported);
-        Ok(Planned { shape, graph, config, workspace_bytes, plan: OnceCell::new() })
+        let (pack, labels) = (VariantPack::new(), Lengths::default());
+        Ok(PlannedLoss { shape, graph, config, needed, plan: None, pack, labels })
     }
 
-    fn plan(&self, kiln: &Kiln) -> Outcome<&ExecutionPlan> {
-        match self.plan.get() {
-            Some(plan) => Ok(plan),
-            None => {
-                let plan = kiln.plan_with(&self.graph, &self.config)?;
-                Ok(self.plan.get_or_init(|| plan))
-            }
-        }
-    }
-}
-
-impl Losses {
-    fn planned(&mut self, kiln: &Kiln, shape: &Shape) -> Outcome<&mut Planned> {
-        let make = || Planned::new(kiln, shape.clone());
-        use_last(&mut self.planned, |known| known.shape == *shape, make)
-    }
-
-    /// Bytes of a loss's workspace.
-    pub fn workspace_bytes(&mut self, kiln: &Kiln, shape: &Shape) -> Outcome<usize> {
-        Ok(workspace_bytes(self.planned(kiln, shape)?.workspace_bytes) as usize)
+    /// Bytes of its workspace.
+    pub fn workspace_bytes(&self) -> usize {
+        workspace_bytes(self.needed) as usize
     }
 
     /// Labels of host memory in device memory.
@@ -272,25 +263,18 @@ impl Losses {
         Ok([start, lengths, lengths + bytes(&labels.label_lengths)])
     }
 
-    /// Queues a loss on a handle's stream.
-    pub fn launch(
-        &mut self,
-        handle: &Handle,
-        shape: &Shape,
-        labels: DeviceLabels,
-        call: &Call,
-    ) -> Outcome {
-        let kiln = &handle.gpu().kiln;
-        let planned = self.planned(kiln, shape)?;
-        let needed = planned.workspace_bytes;
+    /// Queues the loss on a handle's stream.
+    pub fn launch(&mut self, handle: &Handle, labels: DeviceLabels, call: &Call) -> Outcome {
         let (start, given) = call.workspace;
-        let workspace = aligned(start, given as u64).filter(|(_, bytes)| *bytes >= needed);
-        if needed > 0 && workspace.is_none() {
-            let wanted = workspace_bytes(needed);
+        let workspace = aligned(start, given as u64).filter(|(_, bytes)| *bytes >= self.needed);
+        if self.needed > 0 && workspace.is_none() {
+            let wanted = self.workspace_bytes();
             return bad(format!("the workspace has {given} bytes, the loss needs {wanted}"));
         }
-        let plan = planned.plan(kiln)?;
-        let mut pack = VariantPack::new();
+        let plan = match &mut self.plan {
+            Some(plan) => plan,
+            none => none.insert(handle.gpu().kiln.plan_with(&self.graph, &self.config)?),
+        };
         let [own, label_lengths, input_lengths] = labels;
         for uid in plan.tensors() {
             let address = match uid {
@@ -303,12 +287,12 @@ impl Losses {
             };
             let memory = DeviceMemory { address, bytes: UNKNOWN };
             // SAFETY: the program keeps its memory until the work of the call is done.
-            unsafe { pack.set_address(uid, memory) };
+            unsafe { self.pack.set_address(uid, memory) };
         }
         if let Some((address, bytes)) = workspace {
             // SAFETY: as above.
-            unsafe { pack.set_workspace_address(DeviceMemory { address, bytes }) };
+            unsafe { self.pack.set_workspace_address(DeviceMemory { address, bytes }) };
         }
-        Ok(plan.execute(&handle.stream(), &pack)?)
+        Ok(plan.execute(&handle.stream(), &self.pack)?)
     }
 }

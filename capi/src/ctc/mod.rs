@@ -17,7 +17,7 @@
 
 mod loss;
 
-pub use loss::Losses;
+pub use loss::PlannedLoss;
 
 use crate::algorithm::CtcLossAlgorithm;
 use crate::ctc::loss::{Call, HostLabels, LABELS_MAX, Shape};
@@ -215,7 +215,7 @@ functions! { FUNCTIONS:
         let place = sizeInBytes.required("sizeInBytes")?;
         let descriptors = (probsDesc, gradientsDesc);
         let (shape, _) = of_host(ctcLossDesc, descriptors, labels, labelLengths, inputLengths)?;
-        place.put(handle.losses().workspace_bytes(&handle.gpu().kiln, &shape)?);
+        place.put(handle.loss(&shape, |loss| Ok(loss.workspace_bytes()))?);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ functions! { FUNCTIONS:
         let place = sizeInBytes.required("sizeInBytes")?;
         let loss = *ctcLossDesc.get("ctcLossDesc")?.0.read();
         let shape = Shape::of(&loss, label_length_max(&loss), probsDesc, gradientsDesc)?;
-        place.put(handle.losses().workspace_bytes(&handle.gpu().kiln, &shape)?);
+        place.put(handle.loss(&shape, |loss| Ok(loss.workspace_bytes()))?);
         Ok(())
     }
 
@@ -266,9 +266,10 @@ functions! { FUNCTIONS:
             hostInputLengths,
         )?;
         let call = call(&shape, probs, (costs, gradients), (workspace, workSpaceSizeInBytes))?;
-        let mut losses = handle.losses();
-        let labels = losses.upload(&handle.gpu().kiln, &host)?;
-        losses.launch(&handle, &shape, labels, &call)
+        handle.loss(&shape, |loss| {
+            let labels = loss.upload(&handle.gpu().kiln, &host)?;
+            loss.launch(&handle, labels, &call)
+        })
     }
 
     /// As mcdnnCTCLoss, with labels and lengths in device memory.
@@ -298,6 +299,6 @@ functions! { FUNCTIONS:
         }
         // Without labels there may be no memory.
         let labels = [labels, labelLengths, inputLengths].map(InArray::address);
-        handle.losses().launch(&handle, &shape, labels, &call)
+        handle.loss(&shape, |loss| loss.launch(&handle, labels, &call))
     }
 }

@@ -1,6 +1,6 @@
 //! What follows from settings of a CTC loss.
 
-use crate::engine::access::{GRID_MAX, ceil_div, stored_bytes};
+use crate::engine::access::{GRID_MAX, REGISTERS_SM, ceil_div, stored_bytes};
 use crate::engine::cost::{INSTRUCTIONS_OPERATION, KernelWork};
 use crate::engine::ctc::problem::Problem;
 use crate::engine::signature::distinct;
@@ -20,6 +20,15 @@ const WARP: i64 = 32;
 /// what is read of L2 is asked for a step ahead.
 const STEP_SHARED: f64 = 0.15;
 const STEP_L2: f64 = 0.3;
+
+/// Registers of a thread: those of f64 and offsets of 64 bits are more than 1024 threads have.
+fn registers(problem: &Problem<'_>, lattice: i64) -> i64 {
+    match (problem.is_double(), problem.is_wide(lattice == WORKSPACE)) {
+        (false, _) => 40,
+        (true, false) => 64,
+        (true, true) => 80,
+    }
+}
 
 /// Everything derived from legal settings.
 #[derive(Debug, Clone)]
@@ -58,6 +67,10 @@ impl Schedule {
                 "needs {block_bytes} bytes of shared memory, a block has {available}"
             ));
         }
+        let registers = threads * registers(problem, lattice);
+        if registers > REGISTERS_SM {
+            return Err(format!("needs {registers} registers, an SM has {REGISTERS_SM}"));
+        }
         if problem.sequences > GRID_MAX {
             return Err(format!("needs {} blocks, more than a grid has", problem.sequences));
         }
@@ -91,7 +104,7 @@ impl Schedule {
         KernelWork {
             blocks: sequences as u64,
             threads: self.settings.threads as u32,
-            registers: if is_double { 64 } else { 40 },
+            registers: registers(problem, self.settings.lattice) as u32,
             shared_bytes: self.block_bytes as u32,
             dram_bytes: dram_bytes + lattices,
             l2_bytes: passes * dram_bytes + lattices,

@@ -1,38 +1,24 @@
 //! Gradients of attention, which need its log-sum-exp.
 
 use crate::error::Result;
+use crate::graph::gradient::kept::Kept;
 use crate::graph::gradient::sum::gradient;
-use crate::graph::gradient::tape::{Contribution, Tape, active};
+use crate::graph::gradient::tape::{Contribution, Tape};
 use crate::graph::operation::{Op, Operation};
-use crate::graph::{Attention, AttentionBackward, OperationGraph};
+use crate::graph::{Attention, AttentionBackward};
 use crate::tensor::TensorDesc;
 
-/// The graph with the log-sum-exp of every attention that depends on `inputs` as an output.
-///
-/// # Errors
-/// As [`OperationGraph::new`].
-pub(super) fn with_statistics(graph: &OperationGraph, inputs: &[i64]) -> Result<OperationGraph> {
-    let active = active(graph, inputs);
-    let (mut tensors, mut operations) = (graph.tensors().to_vec(), graph.operations().to_vec());
-    for operation in &mut operations {
-        let depends = operation.inputs.iter().any(|uid| active.contains(uid));
-        let Op::Attention(op) = &mut operation.op else { continue };
-        if op.statistics || !depends {
-            continue;
-        }
-        let dtype = op.score_dtype();
-        op.statistics = true;
-        let mut name = "lse".to_owned();
-        while tensors.iter().any(|tensor| tensor.name == name) {
-            name.push('_');
-        }
-        let uid = tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0) + 1;
-        let mut dims = graph.tensor(operation.outputs[0])?.dims.clone();
-        dims[3] = 1;
-        tensors.push(TensorDesc::packed(uid, name, &dims, dtype));
-        operation.outputs.push(uid);
-    }
-    OperationGraph::new(tensors, operations)
+/// The attention with its log-sum-exp, where it has none.
+pub(super) fn keeping(op: &Attention, o: &TensorDesc) -> Option<Kept> {
+    let mut dims = o.dims.clone();
+    dims[3] = 1;
+    let with = || Kept {
+        op: Op::Attention(Attention { statistics: true, ..op.clone() }),
+        name: "lse".to_owned(),
+        dims,
+        dtype: op.score_dtype(),
+    };
+    (!op.statistics).then(with)
 }
 
 /// Contributes the gradients of an attention's operands.

@@ -8,6 +8,9 @@
 mod attention;
 mod cell;
 mod cone;
+mod ctc;
+mod keeping;
+mod kept;
 mod lengths;
 mod min_cut;
 mod pieces;
@@ -21,10 +24,9 @@ mod tape;
 
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::graph::gradient::attention::with_statistics;
 pub(crate) use crate::graph::gradient::cone::cone;
+use crate::graph::gradient::keeping::keeping;
 pub(crate) use crate::graph::gradient::lengths::zero_beyond_lengths;
-use crate::graph::gradient::recurrence::saving;
 use crate::graph::gradient::reverse::reversed;
 pub use crate::graph::gradient::saved::{Saved, Vjp};
 pub use crate::graph::gradient::staged::Staged;
@@ -38,7 +40,7 @@ impl OperationGraph {
     /// Non-smooth operations have the gradients that cuDNN and PyTorch give: ReLU 0 at and
     /// beyond its clips where the slope is 0, `max` and `min` half each for equal operands, maxima
     /// of rows equal shares for all that are largest. The forward graph of an attention has its
-    /// log-sum-exp as an output.
+    /// log-sum-exp as an output, that of a CTC loss of logits its gradient.
     ///
     /// # Errors
     /// `BadParam` for a tensor that is no output or input of floating-point type, or an input that
@@ -69,7 +71,7 @@ impl OperationGraph {
                 }
             }
         }
-        let forward = saving(&with_statistics(self, inputs)?, outputs, inputs)?;
+        let forward = keeping(self, outputs, inputs)?;
         let mut tape = reversed(&forward, outputs, inputs)?;
         let own = |tensor: &&TensorDesc| self.tensor(tensor.uid).is_err();
         tape.added = forward.tensors().iter().filter(own).map(|tensor| tensor.uid).collect();

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::gradient::cell::{CellVjp, Given, Written};
-use crate::graph::gradient::cone::cone;
+use crate::graph::gradient::kept::Kept;
 use crate::graph::gradient::lengths::zero_beyond_lengths;
 use crate::graph::gradient::sum::gradient;
-use crate::graph::gradient::tape::{Contribution, Tape, active};
+use crate::graph::gradient::tape::{Contribution, Tape};
 use crate::graph::operation::{Op, Operation};
 use crate::graph::{
-    Concatenate, Direction, Matmul, OperationGraph, Recurrence, RecurrenceSlots, RowLayout,
-    Semantics, Slice, Transpose,
+    Concatenate, Direction, Matmul, Recurrence, RecurrenceSlots, RowLayout, Semantics, Slice,
+    Transpose,
 };
 use crate::tensor::TensorDesc;
 
@@ -35,40 +35,22 @@ impl Recurrence {
     }
 }
 
-/// The graph with what gradients of its recurrent layers need among their results.
+/// The layer with what its gradients need among its results; `uid` names that.
 ///
 /// # Errors
 /// As [`Recurrence::cell_vjp`]; `NotSupported` for a layer that saves values of its own.
-pub(super) fn saving(
-    graph: &OperationGraph,
-    outputs: &[i64],
-    inputs: &[i64],
-) -> Result<OperationGraph> {
-    let active = active(graph, inputs);
-    let of_outputs = cone(graph, outputs, |_| false);
-    let mut tensors = graph.tensors().to_vec();
-    let mut operations = graph.operations().to_vec();
-    let differentiated = |(at, of): &(usize, &mut Operation)| {
-        of.inputs.iter().any(|uid| active.contains(uid)) && of_outputs.contains(at)
-    };
-    for (_, operation) in operations.iter_mut().enumerate().filter(differentiated) {
-        let Op::Recurrence(op) = &operation.op else { continue };
-        if !op.saved.is_empty() {
-            return Err(Error::not_supported(format!("vjp: {op} saves values already")));
-        }
-        let CellVjp { forward, saved, .. } = op.cell_vjp(Given::default())?;
-        let rows = graph.tensor(operation.outputs[0])?.dims[1];
-        let dims = [op.direction.count(), rows, saved.len() as i64 * op.hidden_size];
-        let uid = tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0) + 1;
-        let mut name = format!("saved{uid}");
-        while tensors.iter().any(|tensor| tensor.name == name) {
-            name.push('_');
-        }
-        tensors.push(TensorDesc::packed(uid, &name, &dims, op.math.dtype()));
-        operation.outputs.push(uid);
-        operation.op = Op::Recurrence(Recurrence { cell: Arc::new(forward), saved, ..op.clone() });
+pub(super) fn keeping(op: &Recurrence, first: &TensorDesc, uid: i64) -> Result<Kept> {
+    if !op.saved.is_empty() {
+        return Err(Error::not_supported(format!("vjp: {op} saves values already")));
     }
-    OperationGraph::new(tensors, operations)
+    let CellVjp { forward, saved, .. } = op.cell_vjp(Given::default())?;
+    let dims = vec![op.direction.count(), first.dims[1], saved.len() as i64 * op.hidden_size];
+    Ok(Kept {
+        op: Op::Recurrence(Recurrence { cell: Arc::new(forward), saved, ..op.clone() }),
+        name: format!("saved{uid}"),
+        dims,
+        dtype: op.math.dtype(),
+    })
 }
 
 /// A layer whose gradients are computed.

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::expr::pullback::Writer;
 use crate::expr::{Math, Mode, Pointwise, Real};
 use crate::graph::gradient::attention::attention;
+use crate::graph::gradient::ctc::ctc_loss;
 use crate::graph::gradient::recurrence::recurrence;
 use crate::graph::gradient::sum::gradient;
 use crate::graph::gradient::tape::{Contribution, Tape};
@@ -31,6 +32,7 @@ pub(super) fn reverse(tape: &mut Tape<'_>, operation: &Operation) -> Result<()> 
         Op::Resample(op) => return resample(tape, op, operation),
         Op::Attention(op) => return attention(tape, op, operation),
         Op::Recurrence(op) => return recurrence(tape, op, operation),
+        Op::CtcLoss(op) => return ctc_loss(tape, op, operation),
         _ => {}
     }
     let [y_only] = operation.outputs[..] else { return tape.refuse(operation) };

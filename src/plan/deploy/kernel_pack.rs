@@ -379,25 +379,25 @@ pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
 type Canaries = HashMap<(GraphDigest, EngineConfig), String>;
 
 fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> Result<CatalogLine> {
-    let Warmed { instance, target, config, request, image, .. } = warmed;
+    let Warmed { name, target, part: Part { graph, config }, request, image, .. } = warmed;
     let elements = |graph: &OperationGraph| {
         graph.tensors().iter().filter_map(|tensor| tensor.elements()).max().unwrap_or(0)
     };
-    let small = elements(&instance.graph) <= CANARY_ELEMENTS_MAX;
+    let small = elements(graph) <= CANARY_ELEMENTS_MAX;
     // A configuration that spills is packed as part of the fallback sequence; no plan runs it.
     let runs = small && image.resources.spill_bytes == 0 && image.refusal().is_none();
-    let canary = match canaries.entry((instance.graph.digest(), config.clone())) {
+    let canary = match canaries.entry((graph.digest(), config.clone())) {
         _ if !runs => None,
         hash_map::Entry::Occupied(known) => Some(known.get().clone()),
         hash_map::Entry::Vacant(free) => {
-            Some(free.insert(canary(simulator, &instance.graph, config)?).clone())
+            Some(free.insert(canary(simulator, graph, config)?).clone())
         }
     };
     Ok(CatalogLine {
         key: Key::of(request).to_hex(),
         stem: request.stem.clone(),
-        problem: instance.name.clone(),
-        document: instance.graph.to_json(),
+        problem: name.clone(),
+        document: graph.to_json(),
         target: target.clone(),
         config: config.to_string(),
         canary,

@@ -12,7 +12,8 @@
 //! dtype = ["bf16", "f16"]
 //! ```
 //! In the problem document, the string `"${rows}"` is replaced by the value; within a longer string
-//! it is replaced by the value's text. Problem documents of every front-end are allowed.
+//! it is replaced by the value's text. Problem documents of every front-end are allowed, networks
+//! with loops among them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +22,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::documents::{self, Planned};
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
-use crate::graph::OperationGraph;
-use crate::plan::problem::Problem;
 use crate::target::Target;
 
 /// Maximum number of problems; more indicate a mistake in `vary`.
@@ -66,13 +66,13 @@ pub struct ManifestProblem {
     pub vary: BTreeMap<String, Vec<toml::Value>>,
 }
 
-/// A graph of a manifest's problem, with parameter values filled in.
+/// A graph or a network of a manifest's problem, with parameter values filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance {
     /// File and parameter values: `chain.json [columns=768, rows=8]`.
     pub name: String,
-    /// The graph to plan.
-    pub graph: OperationGraph,
+    /// What to plan.
+    pub planned: Planned,
     /// Restricts the targets to these names; empty: all.
     pub targets: Vec<String>,
     /// Engine and knob values; `None`: the heuristic's.
@@ -150,8 +150,8 @@ impl Manifest {
         Target::names().find(|key| Target::named(key).is_ok_and(|known| known == *target))
     }
 
-    /// Expands the manifest: every graph of every problem, for each combination of parameter
-    /// values.
+    /// Expands the manifest: every graph of every problem, or its network, for each combination of
+    /// parameter values.
     ///
     /// # Errors
     /// `BadParam` for a problem with no document or with two, an unreadable file, a placeholder
@@ -169,21 +169,18 @@ impl Manifest {
                 };
                 let failed = |error: Error| error.context(&name);
                 let filled = fill(&document, &values).map_err(failed)?;
-                let asked = Problem::from_json(&filled.to_string()).map_err(failed)?;
+                let all = documents::read(&filled.to_string()).map_err(failed)?.planned();
                 let config = problem.config.as_ref().map(|text| text.parse());
                 let config = config.transpose().map_err(failed)?;
-                if config.is_some() {
-                    asked.only_graph().map_err(failed)?;
+                if config.is_some() && !matches!(all[..], [Planned::Graph(_)]) {
+                    let rule = "a configuration requires a problem of one graph";
+                    return Err(failed(Error::bad_param(rule)));
                 }
-                let graphs = asked.graphs();
-                for (number, graph) in graphs.iter().enumerate() {
-                    let name = match graphs.len() {
-                        1 => name.clone(),
-                        count => format!("{name}, graph {} of {count}", number + 1),
-                    };
-                    let (graph, config) = ((*graph).clone(), config.clone());
-                    let targets = problem.targets.clone();
-                    instances.push(Instance { name, graph, targets, config });
+                let count = all.len();
+                for (number, planned) in all.into_iter().enumerate() {
+                    let name = graph_name(&name, number, count);
+                    let (targets, config) = (problem.targets.clone(), config.clone());
+                    instances.push(Instance { name, planned, targets, config });
                 }
                 if instances.len() > PROBLEMS_MAX {
                     let text = format!("the manifest has more than {PROBLEMS_MAX} problems");
@@ -209,6 +206,14 @@ impl Manifest {
             (None, Some(text)) => Ok((format!("problem {number}"), text.clone())),
             _ => Err(Error::bad_param(format!("problem {number}: expected `file` or `inline`"))),
         }
+    }
+}
+
+/// The name of a problem's graph.
+pub(in crate::plan) fn graph_name(problem: &str, number: usize, count: usize) -> String {
+    match count {
+        1 => problem.to_owned(),
+        _ => format!("{problem}, graph {} of {count}", number + 1),
     }
 }
 
@@ -307,8 +312,9 @@ dtype = ["bf16", "f16"]
         let instances = manifest.instances().expect("valid");
         assert_eq!(instances.len(), 6);
         assert_eq!(instances[0].name, "problem 1 [dtype=bf16, rows=1]");
-        assert_eq!(instances[5].graph.tensors()[0].to_string(), "x: f16[3, 8]");
-        assert_eq!(instances[5].graph.tensors()[1].name, "y_3");
+        let graph = instances[5].planned.graph().expect("it is one");
+        assert_eq!(graph.tensors()[0].to_string(), "x: f16[3, 8]");
+        assert_eq!(graph.tensors()[1].name, "y_3");
         let back = Manifest::parse(&manifest.to_toml(), Path::new("")).expect("valid");
         assert_eq!(back, manifest);
     }

@@ -130,9 +130,11 @@ fn entries(text: &str, folder: &Path, path: &Path) -> Result<HashSet<Entry>> {
     let manifest = Manifest::parse(text, folder).map_err(in_file)?;
     let mut entries = HashSet::new();
     for instance in manifest.instances().map_err(in_file)? {
+        // The graphs of networks with loops are recorded, not the networks.
+        let Some(graph) = instance.planned.graph() else { continue };
         let config = instance.config.map(|config| config.to_string());
         for target in instance.targets {
-            entries.insert((instance.graph.form_digest(), target, config.clone()));
+            entries.insert((graph.form_digest(), target, config.clone()));
         }
     }
     Ok(entries)

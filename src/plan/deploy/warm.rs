@@ -10,13 +10,15 @@ use tracing::info_span;
 use crate::cache::{Key, Request};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, at_once};
-use crate::engine::{EngineConfig, Part};
+use crate::documents::Planned;
+use crate::engine::Part;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::context::report::Origin;
 use crate::plan::context::span::Timed;
 use crate::plan::context::step_down::{Attempt, StepDown};
-use crate::plan::deploy::manifest::{Instance, Manifest};
+use crate::plan::deploy::manifest::{Instance, Manifest, graph_name};
 use crate::target::Target;
 
 /// Progress of a warm-up.
@@ -33,12 +35,12 @@ pub struct WarmProgress<'a> {
 /// A kernel for a problem of a manifest, or for a part of one.
 #[derive(Debug, Clone)]
 pub struct Warmed {
-    /// The problem.
-    pub instance: Instance,
+    /// Name of the problem or the part.
+    pub name: String,
     /// The target.
     pub target: Target,
-    /// The configuration.
-    pub config: EngineConfig,
+    /// The graph that the kernel is for, and its configuration.
+    pub part: Part,
     /// The compilation request.
     pub request: Request,
     /// The compiled image.
@@ -90,8 +92,8 @@ pub(in crate::plan) struct Job {
 
 /// A part of a problem and its fallback sequence.
 struct Wanted {
-    /// The part as a problem of its own.
-    instance: Instance,
+    /// The part's name.
+    name: String,
     target: Target,
     way: StepDown,
     /// The kernels of the current configuration.
@@ -99,8 +101,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn name(&self) -> String {
-        format!("{} for {}", self.instance.name, self.target.arch)
+    fn shown(&self) -> String {
+        format!("{} for {}", self.name, self.target.arch)
     }
 }
 
@@ -152,12 +154,8 @@ impl Kiln {
             let origins = self.find_or_compile(&jobs, &mut images, &mut step)?;
             wanted = self.gather(wanted, &images, origins, &mut summary);
         }
-        for Instance { graph, config, .. } in own {
-            let planned = match config {
-                Some(config) => self.plan_with(&graph, &config),
-                None => self.plan(&graph),
-            };
-            match planned.map_err(|error| (error.kind(), error)) {
+        for instance in own {
+            match self.load(&instance).map_err(|error| (error.kind(), error)) {
                 // Kernels that do not compile or that spill are in the summary.
                 Ok(_) | Err((ErrorKind::Compile | ErrorKind::NotSupported, _)) => {}
                 Err((_, error)) => return Err(error),
@@ -187,42 +185,65 @@ impl Kiln {
         })
     }
 
-    /// The parts of a problem on a target, each as a problem of its own with the configuration that
-    /// a plan tries first; a problem with a given configuration is a single part. If there are
-    /// tuning records, the heuristic's parts are included too, for programs without these records.
+    /// Plans a problem on this device.
+    fn load(&self, Instance { planned, config, .. }: &Instance) -> Result<()> {
+        if let (Planned::Graph(graph), Some(config)) = (planned, config) {
+            return self.plan_with(graph, config).map(drop);
+        }
+        let graphs = planned.graphs(|graph| self.plan(graph).map(drop))?;
+        graphs.iter().try_for_each(|graph| self.plan(graph).map(drop))
+    }
+
+    /// The parts of a problem on a target, each with its name and the configuration that a plan
+    /// tries first; a problem with a given configuration is a single part.
     pub(in crate::plan) fn parts_of(
         &self,
         instance: &Instance,
         target: &Target,
-    ) -> Result<Vec<(Instance, StepDown)>> {
-        let graph = &instance.graph;
-        if let Some(config) = instance.config.clone() {
-            let part = Part { graph: graph.clone(), config };
-            return Ok(vec![(instance.clone(), StepDown::asked_for(part))]);
+    ) -> Result<Vec<(String, StepDown)>> {
+        let Instance { name, planned, config, .. } = instance;
+        if let (Planned::Graph(graph), Some(config)) = (planned, config) {
+            let part = Part { graph: graph.clone(), config: config.clone() };
+            return Ok(vec![(name.clone(), StepDown::asked_for(part))]);
         }
+        let graphs = planned.graphs(|graph| self.inner.parts(graph, target).map(drop))?;
+        let mut parts = Vec::new();
+        for (number, graph) in graphs.iter().enumerate() {
+            let name = graph_name(name, number, graphs.len());
+            let own = self.parts_of_graph(graph, target)?.into_iter();
+            parts.extend(own.map(|(part, way)| (format!("{name}{part}"), way)));
+        }
+        Ok(parts)
+    }
+
+    /// The parts of a graph, each with what its name ends in. If there are tuning records, the
+    /// heuristic's parts are included too, for programs without these records.
+    fn parts_of_graph(
+        &self,
+        graph: &OperationGraph,
+        target: &Target,
+    ) -> Result<Vec<(String, StepDown)>> {
         let tuned = self.inner.parts(graph, target)?;
         let mut untuned = self.inner.untuned_parts(graph, target)?;
         let counts = [tuned.len(), untuned.len()];
         untuned.retain(|part| !tuned.contains(part));
         let name = |number: usize, count: usize| match count {
-            1 => instance.name.clone(),
-            _ => format!("{} (part {} of {count})", instance.name, number + 1),
+            1 => String::new(),
+            _ => format!(" (part {} of {count})", number + 1),
         };
         let mut parts = Vec::new();
         for (own, count) in [tuned, untuned].into_iter().zip(counts) {
-            parts.extend(own.into_iter().enumerate().map(|(number, part)| {
-                let (name, graph) = (name(number, count), part.graph.clone());
-                (Instance { name, graph, ..instance.clone() }, StepDown::from(part))
-            }));
+            let own = own.into_iter().enumerate();
+            parts.extend(own.map(|(number, part)| (name(number, count), StepDown::from(part))));
         }
         Ok(parts)
     }
 
     /// The parts of a problem with the kernels of their first configurations.
     fn wanted(&self, instance: &Instance, target: &Target) -> Result<Vec<Wanted>> {
-        let wanted = |(instance, way): (Instance, StepDown)| {
+        let wanted = |(name, way): (String, StepDown)| {
             let (jobs, target) = (self.jobs_of(way.part(), target)?, target.clone());
-            Ok(Wanted { instance, target, way, jobs })
+            Ok(Wanted { name, target, way, jobs })
         };
         self.parts_of(instance, target)?.into_iter().map(wanted).collect()
     }
@@ -294,10 +315,10 @@ impl Kiln {
         for mut of in wanted {
             let mut attempt = Attempt::Built { spills: false };
             for Job { request, key, .. } in std::mem::take(&mut of.jobs) {
-                let (instance, target) = (of.instance.clone(), of.target.clone());
-                let config = of.way.part().config.clone();
+                let (name, target) = (of.name.clone(), of.target.clone());
+                let part = of.way.part().clone();
                 let origin = origins.remove(&key).unwrap_or(Origin::Memory);
-                let warmed = |image| Warmed { instance, target, config, request, image, origin };
+                let warmed = |image| Warmed { name, target, part, request, image, origin };
                 match &images[&key] {
                     Ok(image) => {
                         if let Attempt::Built { spills } = &mut attempt {
@@ -319,7 +340,7 @@ impl Kiln {
             };
             match jobs {
                 Ok(jobs) => again.push(Wanted { jobs, ..of }),
-                Err(error) => summary.failed.push((of.name(), error)),
+                Err(error) => summary.failed.push((of.shown(), error)),
             }
         }
         again

@@ -8,7 +8,7 @@ pub(in crate::plan) mod trial;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::documents;
+use crate::documents::{self, Document};
 use crate::error::{Error, Result};
 use crate::frontend::{FrontEnd, Values};
 use crate::graph::OperationGraph;
@@ -33,9 +33,16 @@ impl Problem {
     ///
     /// # Errors
     /// `BadParam` with line and column for malformed JSON, for an unknown key, and as the front-end
-    /// reports, for instance [`OperationGraph::from_json`].
+    /// reports, for instance [`OperationGraph::from_json`]; `NotSupported` for a network with
+    /// loops.
     pub fn from_json(text: &str) -> Result<Problem> {
-        Ok(Problem { front_end: documents::read(text)? })
+        match documents::read(text)? {
+            Document::Graphs(front_end) => Ok(Problem { front_end }),
+            Document::Loops(_) => Err(Error::not_supported(
+                "a network with loops is no sequence of graphs: `kiln run`, `kiln engines` and \
+                 manifests take it, `Kiln::build_loops` plans it",
+            )),
+        }
     }
 
     /// The operation graphs in execution order.

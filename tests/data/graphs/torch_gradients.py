@@ -86,6 +86,11 @@ def run(operation, values, dims):
         return operation["y"], get("x").permute(operation["transpose"])
     if "reshape" in operation:
         return operation["y"], get("x").reshape(operation["reshape"])
+    if "ctc_loss" in operation:
+        logs, blank = F.log_softmax(get("x"), 2), operation["blank"]
+        own = (get(key).long() for key in ("labels", "input_lengths", "label_lengths"))
+        zero = operation.get("infinite") == "zero"
+        return operation["loss"], F.ctc_loss(logs, *own, blank, "none", zero)
     return operation["y"], torch.cat([values[name] for name in operation["x"]], operation["concatenate"])
 
 
@@ -98,6 +103,11 @@ class Graph:
     def input(self, name, *dims, dtype="f64", low=None):
         self.tensors.append(dict(name=name, dtype=dtype, dims=list(dims)))
         self.tensors[-1]["low"] = low
+        return name
+
+    def integers(self, name, values):
+        values = torch.tensor(values, dtype=torch.int32)
+        self.tensors.append(dict(name=name, dtype="i32", dims=list(values.shape), values=values))
         return name
 
     def dims(self, name):
@@ -142,6 +152,17 @@ class Graph:
         own["y"] = self.result([image[0], taps[0], *out])
         self.operations.append(own)
         return own["y"]
+
+    def ctc(self, x, labels, steps, blank=0, **options):
+        most = max(len(row) for row in labels)
+        rows = [row + [blank] * (most - len(row)) for row in labels]
+        loss = self.result([len(labels)])
+        self.operations.append(dict(
+            ctc_loss="logits", label_length_max=most, blank=blank, math="f64", **options, x=x,
+            labels=self.integers("labels", rows), loss=loss,
+            label_lengths=self.integers("label_lengths", [len(row) for row in labels]),
+            input_lengths=self.integers("input_lengths", steps)))
+        return loss
 
     def slice(self, x, begin, end=None, stride=None):
         end, stride = end or self.dims(x), stride or [1] * len(begin)
@@ -325,6 +346,20 @@ def extremes(g):
     return g.p("mul", g.reduce("max", x, 1), g.p("add", g.reduce("min", x, 0), x))
 
 
+def ctc(g):
+    labels = [[1, 2, 3], [4, 4], [], [5, 1, 5, 2]]
+    return g.ctc(g.input("x", 11, 4, 6), labels, [11, 8, 3, 10])
+
+
+def ctc_mean(g):
+    """Losses of logits that are products, of which one is infinite, over their labels' lengths."""
+    h = g.reshape(g.input("h", 9, 3, 4), 1, 27, 4)
+    logits = g.reshape(linear(g, h, "w", 1, 4, 5), 9, 3, 5)
+    labels = [[1, 3], [3, 3, 3, 3, 3], [4, 0, 4]]
+    losses = g.ctc(logits, labels, [9, 8, 7], blank=2, infinite="zero")
+    return g.reduce("avg", g.p("mul", losses, g.input("weight", 3)), 0)
+
+
 CASES = {
     "mlp": mlp, "residual": residual, "swiglu": swiglu, "log_softmax": log_softmax,
     "softmax": lambda g: g.softmax(g.input("x", 4, 9)),
@@ -339,6 +374,7 @@ CASES = {
     "powers": two("pow", "mod", low=0.2), "choices": two("max", "min"), "selected": selected,
     "joined": joined, "overlapping": overlapping, "strided": strided, "unit": unit, "scaled": scaled,
     "tied": tied, "broadcast": broadcast, "loss": loss, "extremes": extremes,
+    "ctc": ctc, "ctc_mean": ctc_mean,
 }
 
 
@@ -350,14 +386,16 @@ def main():
         y = build(graph)
         values = {}
         for tensor in graph.tensors:
-            low = tensor.pop("low", None)
+            low, known = tensor.pop("low", None), tensor.pop("values", None)
             if tensor["name"] == y:
                 tensor["name"], tensor["virtual"] = "y", False
             if tensor.get("virtual") is not None:
                 tensor["virtual"] = bool(tensor["virtual"])
                 continue
             dims = tensor["dims"]
-            if tensor["dtype"] == "bool":
+            if known is not None:
+                values[tensor["name"]] = known
+            elif tensor["dtype"] == "bool":
                 values[tensor["name"]] = torch.randint(0, 2, dims).bool()
             elif tensor["name"] == "epsilon":
                 values["epsilon"] = torch.full(dims, low, dtype=torch.float64)

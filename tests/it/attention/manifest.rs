@@ -34,7 +34,8 @@ fn every_problem_of_the_manifest_is_taken_by_tensor_cores() {
     let instances = manifest().instances().expect("all are valid");
     assert!(instances.len() > 70, "{}", instances.len());
     for instance in instances {
-        let parts = engine::partition(&instance.graph, &h200, &Selection::default());
+        let parts =
+            engine::partition(instance.planned.graph().unwrap(), &h200, &Selection::default());
         let parts = parts.unwrap_or_else(|error| panic!("{}: {error}", instance.name));
         assert_eq!(parts.len(), 1, "{}", instance.name);
         // The keys of each query are counted by a pointwise kernel.
@@ -72,7 +73,8 @@ fn what_the_manifest_lists_is_warmed_and_packed() {
         ..Config::default()
     });
     for instance in &instances {
-        let plan = strict.plan(&instance.graph).expect("the pack has its kernels");
+        let plan =
+            strict.plan(instance.planned.graph().unwrap()).expect("the pack has its kernels");
         assert!(plan.kernels().iter().all(|kernel| kernel.report().origin == Origin::Pack));
     }
 }
