@@ -80,6 +80,17 @@ pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str)
     }
 }
 
+/// Refuses a device of a compute capability below the least one of a template.
+///
+/// # Errors
+/// `NotSupported` with both.
+pub(super) fn refuse_older(capability: u16, least: u16) -> Result<()> {
+    match capability < least {
+        true => Err(Error::not_supported(format!("sm_{capability} is older than sm_{least}"))),
+        false => Ok(()),
+    }
+}
+
 /// Refuses a graph that has integers of 64 bits, but for seeds and offsets of random numbers.
 ///
 /// # Errors

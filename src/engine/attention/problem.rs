@@ -2,6 +2,7 @@
 
 use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::attention::score::{Score, score};
+use crate::engine::signature::refuse_older;
 use crate::error::{Error, Result};
 use crate::graph::{
     Attention, AttentionBackward, AttentionShape, Band, CanonicalGraph, Diagonal, MatmulMath, Op,
@@ -31,22 +32,11 @@ pub(super) struct Problem<'a> {
     pub(super) score: Score,
 }
 
-/// # Errors
-/// `NotSupported` for a device that is too old.
-fn check_capability(capability: u16) -> Result<()> {
-    match capability < CAPABILITY_MIN {
-        false => Ok(()),
-        true => {
-            Err(Error::not_supported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}")))
-        }
-    }
-}
-
 impl<'a> Problem<'a> {
     /// # Errors
     /// `NotSupported` if the graph is not exactly one attention, or exceeds a limit of the kernels.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
-        check_capability(capability)?;
+        refuse_older(capability, CAPABILITY_MIN)?;
         let unsupported = |text: String| Err(Error::not_supported(text));
         let [operation] = graph.operations else {
             let other = graph.operations.iter().find(|of| !matches!(of.op, Op::Attention(_)));
@@ -69,7 +59,7 @@ impl<'a> Problem<'a> {
         graph: CanonicalGraph<'a>,
         capability: u16,
     ) -> Result<(Problem<'a>, &'a AttentionBackward)> {
-        check_capability(capability)?;
+        refuse_older(capability, CAPABILITY_MIN)?;
         let [operation] = graph.operations else {
             let text = "the graph is not the gradients of one attention";
             return Err(Error::not_supported(text));

@@ -17,7 +17,7 @@ use crate::engine::attention::tile_order::tile_order;
 use crate::engine::attention::work::{Block, MathPath, work};
 use crate::engine::header::KernelNames;
 use crate::engine::instruction::MmaInstruction;
-use crate::engine::signature::{arguments, ctype};
+use crate::engine::signature::{arguments, ctype, refuse_older};
 use crate::engine::{KernelWork, NumericalNote, TensorWork};
 use crate::error::{Error, Result};
 use crate::graph::{Attention, AttentionShape, CanonicalGraph, MatmulMath};
@@ -103,9 +103,7 @@ impl<'a> Matrices<'a> {
     pub(super) fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Matrices<'a>> {
         let capability = target.arch.capability;
         let unsupported = |text: String| Err(Error::not_supported(text));
-        if capability < CAPABILITY_MIN {
-            return unsupported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         let problem = Problem::of(graph, capability)?;
         if problem.op.math == MatmulMath::F64 {
             return unsupported("tensor cores are not used for f64".to_owned());

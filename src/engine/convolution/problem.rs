@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use crate::engine::convolution::role::Role;
 use crate::engine::items::{Fusion, Item, check_parameters, offset_max, only, passed};
 use crate::engine::program::{GraphProgram, ancestors, check_results};
-use crate::engine::signature::refuse_i64;
-use crate::error::{Error, Result};
+use crate::engine::signature::{refuse_i64, refuse_older};
+use crate::error::Result;
 use crate::graph::{
     CanonicalGraph, Convolution, ConvolutionPass, ConvolutionShape, Op, Operation, Window,
 };
@@ -30,10 +30,7 @@ impl<'a> Problem<'a> {
     /// # Errors
     /// `NotSupported` with the rule that the graph breaks.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
-        if capability < CAPABILITY_MIN {
-            let text = format!("sm_{capability} is older than sm_{CAPABILITY_MIN}");
-            return Err(Error::not_supported(text));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         refuse_i64(graph)?;
         let (operation, op) = convolution(graph)?;
         let result = operation.outputs[0] as usize;

@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::engine::access::{span_elements, stored};
 use crate::engine::alone::alone;
+use crate::engine::signature::refuse_older;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, CtcLoss, Op, Operation, Slots};
 use crate::tensor::TensorDesc;
@@ -31,9 +32,7 @@ impl<'a> Problem<'a> {
     /// limit of the kernel.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
         let refuse = |rule: String| Err(Error::not_supported(rule));
-        if capability < CAPABILITY_MIN {
-            return refuse(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         let own = |op: &'a Op| match op {
             Op::CtcLoss(op) => Some(op),
             _ => None,

@@ -19,6 +19,7 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::work::{Block, Demand, MathPath};
 use crate::engine::instruction::MmaInstruction;
+use crate::engine::signature::refuse_older;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork};
 use crate::error::{Error, Result};
@@ -105,10 +106,7 @@ impl Engine for MmaEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let capability = target.arch.capability;
-        if capability < CAPABILITY_MIN {
-            let text = format!("sm_{capability} is older than sm_{CAPABILITY_MIN}");
-            return Err(Error::not_supported(text));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         let problem = Problem::of(graph, capability)?;
         let types = MmaTypes::of(&problem)?;
         let demand = Demand::of(&problem);

@@ -13,7 +13,7 @@ use crate::engine::gemm::fusion::Fusion;
 use crate::engine::gemm::phases::Phases;
 use crate::engine::gemm::window::Window;
 use crate::engine::program::{GraphProgram, ancestors, check_results};
-use crate::engine::signature::refuse_i64;
+use crate::engine::signature::{refuse_i64, refuse_older};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
 
@@ -119,10 +119,7 @@ impl<'a> Problem<'a> {
     /// # Errors
     /// `NotSupported` with the rule that the graph breaks.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
-        if capability < CAPABILITY_MIN {
-            let text = format!("sm_{capability} is older than sm_{CAPABILITY_MIN}");
-            return Err(Error::not_supported(text));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         refuse_i64(graph)?;
         let decomposed = Decomposed::drawn(graph)?.grouped()?;
         let graph = decomposed.graph();

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::engine::access::{PARAMETERS_MAX, span_elements, stored};
 use crate::engine::alone::alone;
-use crate::engine::signature::{distinct, refuse_i64};
+use crate::engine::signature::{distinct, refuse_i64, refuse_older};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation, PointwiseLoop};
 use crate::tensor::TensorDesc;
@@ -40,9 +40,7 @@ impl<'a> Problem<'a> {
     /// cannot be computed with.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
         let refuse = |rule: String| Err(Error::not_supported(rule));
-        if capability < CAPABILITY_MIN {
-            return refuse(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         let own = |op: &'a Op| match op {
             Op::PointwiseLoop(op) => Some(op),
             _ => None,

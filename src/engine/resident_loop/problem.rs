@@ -5,7 +5,7 @@ use crate::engine::access::{PARAMETERS_MAX, span_elements, stored};
 use crate::engine::alone::alone;
 use crate::engine::resident_loop::layout::is_packed;
 use crate::engine::resident_loop::levels::Levels;
-use crate::engine::signature::{distinct, refuse_i64};
+use crate::engine::signature::{distinct, refuse_i64, refuse_older};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, LoopStage, LoopValue, Op, Operation, ResidentLoop};
 use crate::tensor::TensorDesc;
@@ -45,9 +45,7 @@ impl<'a> Problem<'a> {
     /// `NotSupported` if the graph is not exactly one loop, or a tensor is none that it takes.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
         let refuse = |rule: String| Err(Error::not_supported(rule));
-        if capability < CAPABILITY_MIN {
-            return refuse(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         let own = |op: &'a Op| match op {
             Op::ResidentLoop(op) => Some(op),
             _ => None,

@@ -10,7 +10,7 @@ use crate::engine::resident_loop::layout::{Constant, Constants, located};
 use crate::engine::resident_loop::levels::shares_terms;
 use crate::engine::resident_loop::problem::Problem;
 use crate::engine::signature::{Indent, Width, ctype, distinct, list};
-use crate::expr::{EmittedProgram, Identifiers, Math, Program};
+use crate::expr::{EmittedProgram, Identifiers, Math, Mode, Pointwise, Program, Value};
 use crate::graph::{LoopFold, LoopStage, LoopView, Reduction};
 
 /// Lanes that share the terms of an element, if they do.
@@ -82,6 +82,8 @@ struct Fold {
     constants: Vec<Constant>,
     coordinates: Vec<[String; 2]>,
     reads: Vec<Read>,
+    /// The factors of a term that is a product, which is added without being rounded.
+    factors: Option<[String; 2]>,
     term: String,
     term_type: &'static str,
     lines: Vec<String>,
@@ -179,6 +181,7 @@ impl Writer<'_> {
         let term = identifiers.fresh(&format!("{name}_term"));
         let emitted = program.emit(&inputs, std::slice::from_ref(&term), identifiers);
         values.functions.extend(emitted.functions.iter().copied());
+        let factors = factors(&program, &inputs, op, math);
         let rank = self.stage.extents.len();
         let used = |axis: usize| fold.operands.iter().any(|of| of.strides[rank + axis] != 0);
         let mut constants = Constants::default();
@@ -197,6 +200,7 @@ impl Writer<'_> {
             constants: constants.finish(),
             coordinates,
             reads,
+            factors,
             term,
             term_type: emitted.outputs[0].ctype,
             lines: emitted.lines,
@@ -301,6 +305,22 @@ impl Writer<'_> {
         }
         (list(&parameters, Indent(8), Width(70)), list(&arguments, Indent(12), Width(75)))
     }
+}
+
+/// The factors of a term of a sum that is a product in the sum's precision.
+fn factors(program: &Program, inputs: &[String], op: &str, math: Math) -> Option<[String; 2]> {
+    let [line] = program.instructions() else { return None };
+    let is_product = line.op == Pointwise { math, ..Pointwise::new(Mode::Mul) };
+    if op != "Add" || !is_product || line.dtype != math.dtype() {
+        return None;
+    }
+    let own = math.dtype().register();
+    let factor = |value: &Value| match value {
+        Value::Input(at) if program.dtype(*value).register() == own => Some(inputs[*at].clone()),
+        Value::Input(at) => Some(format!("{own}({})", inputs[*at])),
+        Value::Result(_) => None,
+    };
+    Some([factor(&line.operands[0])?, factor(&line.operands[1])?])
 }
 
 /// The position of a view's element as an expression of coordinates.

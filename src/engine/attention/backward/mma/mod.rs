@@ -19,6 +19,7 @@ use crate::engine::attention::backward::mma::schedule::{
 };
 use crate::engine::attention::backward::problem::BackwardProblem;
 use crate::engine::attention::work::GAIN_MIN;
+use crate::engine::signature::refuse_older;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{
     BehaviorNote, CostModel, Engine, KernelWork, Knob, Notes, NumericalNote, Supported,
@@ -53,9 +54,7 @@ impl Engine for BackwardMmaEngine {
         let unsupported = |text: String| Err(Error::not_supported(text));
         let capability = target.arch.capability;
         let problem = BackwardProblem::of(graph, capability)?;
-        if capability < CAPABILITY_MIN {
-            return unsupported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
-        }
+        refuse_older(capability, CAPABILITY_MIN)?;
         let forward = &problem.forward;
         let types = ["q", "k", "v", "do"].map(|slot| forward.tensor(slot).dtype);
         let [q, k, v, d_o] = types;
