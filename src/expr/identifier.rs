@@ -41,7 +41,7 @@ const SUFFIXES: &[&str] = &[
     "_partial",
     "_partials",
     "_places",
-    "_at",
+    "_offset",
     "_from",
     "_values",
     "_warps",

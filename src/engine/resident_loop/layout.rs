@@ -71,7 +71,7 @@ pub(super) fn is_packed(desc: &TensorDesc, leading: usize) -> bool {
 pub(super) fn located(desc: &TensorDesc, leading: usize, name: &str, position: &str) -> String {
     match is_packed(desc, leading) {
         true => position.to_owned(),
-        false => format!("{name}_at({position})"),
+        false => format!("{name}_offset({position})"),
     }
 }
 

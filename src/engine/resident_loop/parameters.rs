@@ -22,7 +22,7 @@ const OWN_WORDS: [&str; 20] = [
     "min", "most", "place", "places", "put", "reduce", "step", "trip", "values",
 ];
 
-/// Variables of `resident/sm75_resident_loop.cu`.
+/// Variables of `resident_loop/sm75_resident_loop.cu`.
 #[derive(Debug, Serialize)]
 struct Parameters {
     listing: Vec<String>,
@@ -62,6 +62,8 @@ struct State {
     ctype: &'static str,
     initial: String,
     next: String,
+    /// The number of the next value.
+    value: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,6 +80,7 @@ struct Iterated {
 #[derive(Debug, Serialize)]
 struct Result {
     name: String,
+    value: usize,
     ctype: &'static str,
     offset: i64,
     apart: Option<i64>,
@@ -112,7 +115,7 @@ struct Last {
     offset: String,
 }
 
-/// Variables of `resident/sm75_resident_loop_clear.cu`: none of its own.
+/// Variables of `resident_loop/sm75_resident_loop_clear.cu`: none of its own.
 #[derive(Debug, Serialize)]
 struct ClearParameters {}
 
@@ -125,7 +128,7 @@ pub(super) fn lowering(
 ) -> Lowering {
     let names = KernelNames {
         stem: "sm75_resident_loop".to_owned(),
-        template: "resident/sm75_resident_loop.cu",
+        template: "resident_loop/sm75_resident_loop.cu",
         entry: "resident_loop",
     };
     let with_counter = barrier == Barrier::Counter;
@@ -151,7 +154,7 @@ pub(super) fn lowering(
     if with_counter {
         let names = KernelNames {
             stem: "sm75_resident_loop_clear".to_owned(),
-            template: "resident/sm75_resident_loop_clear.cu",
+            template: "resident_loop/sm75_resident_loop_clear.cu",
             entry: "resident_loop_clear",
         };
         let spec = names.spec(arch, &ClearParameters {});
@@ -181,6 +184,7 @@ impl Parameters {
             ctype: ctype(problem.values[state].dtype),
             initial: names[operands[state]].clone(),
             next: values.names[op.yields[state]].clone(),
+            value: op.yields[state],
         });
         let iterated = frame.iterated.iter().enumerate().map(|(at, reverse)| {
             let value = frame.states + at;
@@ -198,6 +202,7 @@ impl Parameters {
             let kept = problem.kept[value]?;
             Some(Result {
                 name: values.names[value].clone(),
+                value,
                 ctype: ctype(problem.values[value].dtype),
                 offset: kept.offset,
                 apart: kept.apart,

@@ -138,7 +138,8 @@ impl Stage {
         let reads = operands
             .map(|(at, (view, name))| {
                 let register = emitted.input_types[folded.len() + at];
-                writer.read(view, name, register, &[], values, &mut constants)
+                let numbers = Numbers { of: at, terms: &[], constants: &mut constants };
+                writer.read(view, name, register, values, numbers)
             })
             .collect();
         let results = writer.results(first, &outputs, &emitted, values);
@@ -185,10 +186,11 @@ impl Writer<'_> {
         let rank = self.stage.extents.len();
         let used = |axis: usize| fold.operands.iter().any(|of| of.strides[rank + axis] != 0);
         let mut constants = Constants::default();
-        let reads = fold.operands.iter().zip(&inputs).zip(&emitted.input_types);
+        let reads = fold.operands.iter().zip(&inputs).zip(&emitted.input_types).enumerate();
         let reads = reads
-            .map(|((view, name), register)| {
-                self.read(view, name, register, &fold.extents, values, &mut constants)
+            .map(|(of, ((view, name), register))| {
+                let numbers = Numbers { of, terms: &fold.extents, constants: &mut constants };
+                self.read(view, name, register, values, numbers)
             })
             .collect();
         let coordinates = coordinates("k", "term", &fold.extents, used, &mut constants);
@@ -213,15 +215,14 @@ impl Writer<'_> {
         view: &LoopView,
         name: &str,
         register: &'static str,
-        terms: &[i64],
         values: &Values,
-        constants: &mut Constants,
+        numbers: Numbers<'_>,
     ) -> Read {
         let (problem, pointer) = (self.problem, &values.names[view.value]);
         let from = match self.tensor_of(view.value) {
             Some((at, _)) if problem.tensor(at).by_value => format!("{register}({pointer})"),
             tensor => {
-                let position = position(view, name, &self.stage.extents, terms, constants);
+                let position = position(view, &self.stage.extents, numbers);
                 let offset = match tensor {
                     Some((at, leading)) => {
                         located(problem.tensor(at), leading, &values.tensors[at], &position)
@@ -307,6 +308,13 @@ impl Writer<'_> {
     }
 }
 
+/// What the numbers of an operand's position are called, and the extents of terms that it has.
+struct Numbers<'a> {
+    of: usize,
+    terms: &'a [i64],
+    constants: &'a mut Constants,
+}
+
 /// The factors of a term of a sum that is a product in the sum's precision.
 fn factors(program: &Program, inputs: &[String], op: &str, math: Math) -> Option<[String; 2]> {
     let [line] = program.instructions() else { return None };
@@ -324,13 +332,9 @@ fn factors(program: &Program, inputs: &[String], op: &str, math: Math) -> Option
 }
 
 /// The position of a view's element as an expression of coordinates.
-fn position(
-    view: &LoopView,
-    name: &str,
-    extents: &[i64],
-    terms: &[i64],
-    constants: &mut Constants,
-) -> String {
+fn position(view: &LoopView, extents: &[i64], numbers: Numbers<'_>) -> String {
+    let Numbers { of, terms, constants } = numbers;
+    let name = format!("OPERAND{of}");
     let stage = extents.iter().enumerate().map(|(axis, extent)| (format!("i{axis}"), extent));
     let terms = terms.iter().enumerate().map(|(axis, extent)| (format!("k{axis}"), extent));
     let mut sum = Vec::new();
