@@ -42,17 +42,14 @@ impl Planned {
         }
     }
 
-    /// The graphs that are planned: of a network those of a lowering that is served.
+    /// What serves the graph, or each graph of the network's lowering that is served.
     ///
     /// # Errors
-    /// As the lowering and `serves`.
-    pub(crate) fn graphs(
-        &self,
-        serves: impl Fn(&OperationGraph) -> Result<()>,
-    ) -> Result<Vec<OperationGraph>> {
+    /// As the lowering and `serve`.
+    pub(crate) fn served<T>(&self, serve: impl Fn(&OperationGraph) -> Result<T>) -> Result<Vec<T>> {
         match self {
-            Planned::Graph(graph) => Ok(vec![graph.clone()]),
-            Planned::Loops(network) => Ok(network.served(Refusals::new(), serves)?.0.graphs),
+            Planned::Graph(graph) => Ok(vec![serve(graph)?]),
+            Planned::Loops(network) => Ok(network.served(Refusals::new(), serve)?.1),
         }
     }
 }

@@ -22,6 +22,7 @@ mod heuristics;
 mod instruction;
 mod items;
 mod layout;
+mod loop_tensors;
 mod notes;
 mod partition;
 mod pointwise;

@@ -85,7 +85,6 @@ impl<'a> Framed<'a> {
                 _ => {}
             }
         }
-        let (of, network) = (of, network);
         Ok(Framed {
             network,
             of,

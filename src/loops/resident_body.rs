@@ -77,16 +77,18 @@ impl Seen {
     }
 
     fn is_whole(&self) -> bool {
-        let axes = self.strides.iter().zip(packed_strides(&self.dims)).zip(&self.dims);
-        let mut apart = axes.filter(|((own, packed), extent)| **extent != 1 && *own != packed);
-        self.first == 0 && apart.next().is_none()
+        self.first == 0 && self.is_packed()
+    }
+
+    /// Whether the elements are behind each other.
+    fn is_packed(&self) -> bool {
+        let mut axes = self.strides.iter().zip(packed_strides(&self.dims)).zip(&self.dims);
+        axes.all(|((own, packed), extent)| *extent == 1 || *own == packed)
     }
 
     /// The same elements under other dimensions.
     pub(super) fn reshaped(&self, dims: &[i64]) -> Refused<Seen> {
-        let packed = packed_strides(&self.dims);
-        let axes = self.strides.iter().zip(&packed).zip(&self.dims);
-        if axes.into_iter().any(|((own, packed), extent)| *extent != 1 && own != packed) {
+        if !self.is_packed() {
             return Err("its body reshapes a part of a tensor".to_owned());
         }
         let (dims, strides) = (dims.to_vec(), packed_strides(dims));

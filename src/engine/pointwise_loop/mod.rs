@@ -135,7 +135,7 @@ impl Tunable<2> for Loop<'_> {
 
     fn work(&self, settings: &Settings) -> Vec<KernelWork> {
         let Problem { op, graph, elements, .. } = &self.problem;
-        let trips = self.problem.trips().unwrap_or(TRIPS_USUAL) as f64;
+        let trips = self.problem.tensors.trips(self.problem.graph).unwrap_or(TRIPS_USUAL) as f64;
         let lines = op.program.instructions().len() as f64 + 4.0;
         let instructions = INSTRUCTIONS_OPERATION * lines * trips * *elements as f64;
         let bytes = stored_bytes(*graph);
@@ -171,7 +171,7 @@ impl Tunable<2> for Loop<'_> {
             threads: settings.threads as u32,
             shared_bytes: 0,
             cooperative: false,
-            arguments: arguments(problem.graph, problem.passed().iter()),
+            arguments: arguments(problem.graph, problem.tensors.passed().iter()),
             maps: Vec::new(),
             numbers: Vec::new(),
         };

@@ -114,10 +114,10 @@ impl Parameters {
         let program = op.program.simplified();
         let mut identifiers = Identifiers::reserving(&OWN_WORDS);
         let mut names = vec![String::new(); graph.tensors.len()];
-        for at in problem.passed() {
+        for at in problem.tensors.passed() {
             names[at] = identifiers.fresh(&graph.tensors[at].name);
         }
-        let tensors = problem.tensors();
+        let tensors = problem.roles();
         let inputs = &tensors[..program.inputs().len()];
         let values: Vec<String> =
             program.inputs().iter().map(|input| identifiers.fresh(&input.name)).collect();
@@ -201,8 +201,9 @@ impl Parameters {
             arguments.push(name.clone());
         }
         let parameter = |at: usize| kernel_parameter(*graph, at, &names[at]);
-        let kernel_parameters: Vec<String> = problem.passed().into_iter().map(parameter).collect();
-        let count = problem.count().map(|at| match graph.tensors[at].by_value {
+        let kernel_parameters: Vec<String> =
+            problem.tensors.passed().into_iter().map(parameter).collect();
+        let count = problem.tensors.count().map(|at| match graph.tensors[at].by_value {
             true => names[at].clone(),
             false => format!("{}[0]", names[at]),
         });
@@ -221,7 +222,7 @@ impl Parameters {
             count,
             condition: op.frame.condition,
             trips_max: op.frame.trips_max,
-            trips_made: problem.trips_made().map(|at| names[at].clone()),
+            trips_made: problem.tensors.trips_made().map(|at| names[at].clone()),
             results: results
                 .iter()
                 .zip(&emitted.outputs)

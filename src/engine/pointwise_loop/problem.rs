@@ -3,9 +3,10 @@
 use crate::dtype::DType;
 use crate::engine::access::{PARAMETERS_MAX, span_elements, stored};
 use crate::engine::alone::alone;
-use crate::engine::signature::{distinct, refuse_i64, refuse_older};
+use crate::engine::loop_tensors::LoopTensors;
+use crate::engine::signature::{refuse_i64, refuse_older};
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, Op, Operation, PointwiseLoop};
+use crate::graph::{CanonicalGraph, Op, PointwiseLoop};
 use crate::tensor::TensorDesc;
 
 /// Minimum compute capability of the template.
@@ -28,7 +29,7 @@ pub(super) enum Role {
 pub(super) struct Problem<'a> {
     pub(super) graph: CanonicalGraph<'a>,
     pub(super) op: &'a PointwiseLoop,
-    operation: &'a Operation,
+    pub(super) tensors: LoopTensors<'a>,
     /// Dimensions of the elements.
     pub(super) dims: Vec<i64>,
     pub(super) elements: i64,
@@ -47,59 +48,27 @@ impl<'a> Problem<'a> {
         };
         let (operation, op) = alone(graph, own, "pointwise loop")?;
         refuse_i64(graph)?;
-        let mut problem = Problem { graph, op, operation, dims: Vec::new(), elements: 0 };
-        let operands = operation.inputs[usize::from(op.frame.count)..].iter();
-        problem.dims = op.domain(operands.map(|at| &graph.tensors[*at as usize]));
-        problem.elements =
-            problem.dims.iter().fold(1, |all: i64, extent| all.saturating_mul(*extent));
-        let passed = problem.passed().len();
+        let tensors = LoopTensors { frame: &op.frame, operation };
+        let passed = tensors.passed().len();
         if passed > PARAMETERS_MAX {
             return refuse(format!("{passed} tensors exceed the {PARAMETERS_MAX} of a kernel"));
         }
-        match problem.elements {
-            0 => refuse(format!("its elements are {:?}: there are none", problem.dims)),
-            _ => Ok(problem),
+        let dims = op.domain(tensors.operands().into_iter().map(|at| &graph.tensors[at]));
+        match dims.iter().fold(1, |all: i64, extent| all.saturating_mul(*extent)) {
+            0 => refuse(format!("its elements are {dims:?}: there are none")),
+            elements => Ok(Problem { graph, op, tensors, dims, elements }),
         }
     }
 
-    /// Position of the count.
-    pub(super) fn count(&self) -> Option<usize> {
-        self.op.frame.count.then(|| self.operation.inputs[0] as usize)
-    }
-
-    /// Position of the number of trips that were made.
-    pub(super) fn trips_made(&self) -> Option<usize> {
-        let last = self.operation.outputs.last().filter(|_| self.op.frame.condition);
-        last.map(|at| *at as usize)
-    }
-
     /// The program's operands in order, then the results.
-    pub(super) fn tensors(&self) -> Vec<(Role, usize)> {
-        let op = self.op;
-        let iterated = (0..op.frame.iterated.len()).map(Role::Iterated);
-        let inputs = (0..op.frame.states).map(Role::Initial).chain(iterated);
-        let inputs = inputs.chain(std::iter::repeat_n(Role::Captured, op.frame.captured));
-        let last = (0..op.frame.states).filter(|state| op.frame.last[*state]).map(Role::Last);
-        let results = last.chain((0..op.frame.stacked.len()).map(Role::Stacked));
-        let operands = &self.operation.inputs[usize::from(op.frame.count)..];
-        let inputs = inputs.zip(operands);
-        inputs
-            .chain(results.zip(&self.operation.outputs))
-            .map(|(of, at)| (of, *at as usize))
-            .collect()
-    }
-
-    /// The tensors that the kernel takes, each once.
-    pub(super) fn passed(&self) -> Vec<usize> {
-        let tensors = self.tensors().into_iter().map(|(_, at)| at);
-        distinct(self.count().into_iter().chain(tensors).chain(self.trips_made()))
-    }
-
-    /// Trips that tensors have elements for.
-    pub(super) fn trips(&self) -> Option<i64> {
-        let tensors = self.tensors();
-        let led = tensors.iter().filter(|(role, _)| role.leading() == 1);
-        led.map(|(_, at)| self.graph.tensors[*at].dims[0]).max()
+    pub(super) fn roles(&self) -> Vec<(Role, usize)> {
+        let LoopTensors { frame, .. } = self.tensors;
+        let iterated = (0..frame.iterated.len()).map(Role::Iterated);
+        let inputs = (0..frame.states).map(Role::Initial).chain(iterated);
+        let inputs = inputs.chain(std::iter::repeat_n(Role::Captured, frame.captured));
+        let last = self.tensors.last().into_iter().map(|(state, at)| (Role::Last(state), at));
+        let stacked = (0..).map(Role::Stacked).zip(self.tensors.stacked());
+        inputs.zip(self.tensors.operands()).chain(last).chain(stacked).collect()
     }
 
     /// Whether the offset of an element needs 64 bits.

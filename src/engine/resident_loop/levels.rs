@@ -1,6 +1,6 @@
 //! The order of stages: those of a level read nothing of each other.
 
-use crate::graph::{LoopStage, LoopView, ResidentLoop};
+use crate::graph::ResidentLoop;
 
 /// Stages by level.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,17 +29,4 @@ impl Levels {
         let condition = op.yields.last().filter(|_| op.frame.condition);
         Levels { stages, condition: condition.map(|value| levels[stage_of(*value)]) }
     }
-}
-
-/// Whether lanes of a warp share the terms of a fold: neighbours among them are neighbours in
-/// memory, and those among elements are not.
-pub(super) fn shares_terms(stage: &LoopStage) -> bool {
-    let rank = stage.extents.len();
-    stage.folds.iter().any(|fold| {
-        let neighbours = |view: &&LoopView| {
-            let inner = |strides: &[i64]| strides.last().copied();
-            inner(&view.strides[rank..]) == Some(1) && inner(&view.strides[..rank]) != Some(1)
-        };
-        fold.terms() >= 32 && fold.operands.iter().any(|view| neighbours(&view))
-    })
 }

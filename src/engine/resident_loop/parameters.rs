@@ -132,7 +132,7 @@ pub(super) fn lowering(
         entry: "resident_loop",
     };
     let with_counter = barrier == Barrier::Counter;
-    let mut given = arguments(problem.graph, problem.passed().iter());
+    let mut given = arguments(problem.graph, problem.tensors.passed().iter());
     given.push(Argument::Scratch(0));
     given.extend(with_counter.then_some(Argument::Scratch(1)));
     let launch = |blocks: i64, threads: i64, arguments: Vec<Argument>| LaunchPlan {
@@ -171,10 +171,10 @@ impl Parameters {
         let frame = &op.frame;
         let mut identifiers = Identifiers::reserving(&OWN_WORDS);
         let mut names = vec![String::new(); graph.tensors.len()];
-        for at in problem.passed() {
+        for at in problem.tensors.passed() {
             names[at] = identifiers.fresh(&graph.tensors[at].name);
         }
-        let operands = problem.operands();
+        let operands = problem.tensors.operands();
         let mut values = Values::of(problem, &names, &mut identifiers);
         let stages: Vec<Stage> = (0..op.stages.len())
             .map(|at| Stage::of(problem, at, &mut values, &identifiers))
@@ -208,7 +208,7 @@ impl Parameters {
                 apart: kept.apart,
             })
         });
-        let stacked = problem.stacked().into_iter().enumerate().map(|(at, tensor)| {
+        let stacked = problem.tensors.stacked().into_iter().enumerate().map(|(at, tensor)| {
             let desc = problem.tensor(tensor);
             Stacked {
                 name: values.stacked[at].clone(),
@@ -221,7 +221,7 @@ impl Parameters {
                 reverse: frame.stacked[at],
             }
         });
-        let last = problem.last().into_iter().map(|(state, tensor)| Last {
+        let last = problem.tensors.last().into_iter().map(|(state, tensor)| Last {
             state: values.names[state].clone(),
             ctype: ctype(problem.values[state].dtype),
             tensor: names[tensor].clone(),
@@ -239,10 +239,10 @@ impl Parameters {
         let mut layouts: Vec<Layout> = Vec::new();
         let leading_of = |at: usize| {
             let operand = operands.iter().position(|own| *own == at);
-            let stacked = problem.stacked().contains(&at);
+            let stacked = problem.tensors.stacked().contains(&at);
             operand.map_or(usize::from(stacked), |operand| frame.leading(operand))
         };
-        for at in problem.passed() {
+        for at in problem.tensors.passed() {
             let (desc, leading) = (problem.tensor(at), leading_of(at));
             if !desc.by_value && !is_packed(desc, leading) {
                 let (name, text) = (names[at].clone(), desc.to_string());
@@ -252,6 +252,7 @@ impl Parameters {
             }
         }
         let mut kernel_parameters: Vec<String> = problem
+            .tensors
             .passed()
             .into_iter()
             .map(|at| kernel_parameter(*graph, at, &names[at]))
@@ -278,12 +279,12 @@ impl Parameters {
             barrier: barrier.name(),
             ctas: settings.ctas,
             threads: settings.threads,
-            count: problem.count().map(|at| match problem.tensor(at).by_value {
+            count: problem.tensors.count().map(|at| match problem.tensor(at).by_value {
                 true => names[at].clone(),
                 false => format!("{}[0]", names[at]),
             }),
             trips_max: frame.condition.then_some(frame.trips_max),
-            trips_made: problem.trips_made().map(|at| names[at].clone()),
+            trips_made: problem.tensors.trips_made().map(|at| names[at].clone()),
             layouts,
             states: states.collect(),
             iterated: iterated.collect(),

@@ -3,11 +3,12 @@
 use crate::dtype::DType;
 use crate::engine::access::{PARAMETERS_MAX, span_elements, stored};
 use crate::engine::alone::alone;
+use crate::engine::loop_tensors::LoopTensors;
 use crate::engine::resident_loop::layout::is_packed;
 use crate::engine::resident_loop::levels::Levels;
-use crate::engine::signature::{distinct, refuse_i64, refuse_older};
+use crate::engine::signature::{refuse_i64, refuse_older};
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, LoopStage, LoopValue, Op, Operation, ResidentLoop};
+use crate::graph::{CanonicalGraph, LoopFold, LoopStage, LoopValue, Op, ResidentLoop};
 use crate::tensor::TensorDesc;
 
 /// Minimum compute capability of the template.
@@ -15,6 +16,10 @@ const CAPABILITY_MIN: u16 = 75;
 
 /// Alignment of values in the workspace, in bytes.
 const ALIGNMENT: i64 = 16;
+
+/// The most elements of a value, terms of a fold and bytes of the workspace: kernels count in 32
+/// bits, past the end by a step of all threads.
+const POSITIONS_MAX: i64 = 1 << 30;
 
 /// A value of a trip in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub(super) struct Kept {
 pub(super) struct Problem<'a> {
     pub(super) graph: CanonicalGraph<'a>,
     pub(super) op: &'a ResidentLoop,
-    operation: &'a Operation,
+    pub(super) tensors: LoopTensors<'a>,
     /// All values of a trip.
     pub(super) values: Vec<LoopValue>,
     pub(super) levels: Levels,
@@ -58,20 +63,27 @@ impl<'a> Problem<'a> {
             let name = &tensor.name;
             return refuse(format!("`{name}` has elements that are 2^31 or more apart"));
         }
-        let operands = &operation.inputs[usize::from(op.frame.count)..];
-        let tensor = |at: &i64| &graph.tensors[*at as usize];
+        let tensors = LoopTensors { frame: &op.frame, operation };
+        let operands = tensors.operands();
+        let tensor = |at: &usize| &graph.tensors[*at];
         if let Some(state) = operands[..op.frame.states].iter().find(|at| tensor(at).by_value) {
             return refuse(format!("the state `{}` is passed by value", tensor(state).name));
         }
-        let is_apart = |at: &&i64| !is_packed(tensor(at), 0);
+        let is_apart = |at: &&usize| !is_packed(tensor(at), 0);
         if let Some(state) = operands[..op.frame.states].iter().find(is_apart) {
             return refuse(format!("the state `{}` is not packed", tensor(state).name));
         }
         let values = op.values(operands.iter().map(tensor));
         let (kept, bytes) = places(op, &values);
+        let folds = op.stages.iter().flat_map(|stage| &stage.folds).map(LoopFold::terms);
+        let elements = values.iter().map(|value| value.elements);
+        let most = elements.chain(folds).chain([bytes]).max().unwrap_or(0);
+        if most > POSITIONS_MAX {
+            return refuse(format!("{most} elements, terms or bytes exceed {POSITIONS_MAX}"));
+        }
         let levels = Levels::of(op);
-        let problem = Problem { graph, op, operation, values, levels, kept, bytes };
-        match problem.passed().len() {
+        let problem = Problem { graph, op, tensors, values, levels, kept, bytes };
+        match tensors.passed().len() {
             passed if passed > PARAMETERS_MAX - 2 => {
                 refuse(format!("{passed} tensors exceed the {PARAMETERS_MAX} of a kernel"))
             }
@@ -79,54 +91,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Position of the count.
-    pub(super) fn count(&self) -> Option<usize> {
-        self.op.frame.count.then(|| self.operation.inputs[0] as usize)
-    }
-
-    /// Position of the number of trips that were made.
-    pub(super) fn trips_made(&self) -> Option<usize> {
-        let last = self.operation.outputs.last().filter(|_| self.op.frame.condition);
-        last.map(|at| *at as usize)
-    }
-
-    /// Positions of the operands, in the order of values.
-    pub(super) fn operands(&self) -> Vec<usize> {
-        let operands = &self.operation.inputs[usize::from(self.op.frame.count)..];
-        operands.iter().map(|at| *at as usize).collect()
-    }
-
-    /// The states with positions of their last values.
-    pub(super) fn last(&self) -> Vec<(usize, usize)> {
-        let outputs = self.operation.outputs.iter().map(|at| *at as usize);
-        self.op.frame.handed().zip(outputs).collect()
-    }
-
-    /// Positions of what is stacked.
-    pub(super) fn stacked(&self) -> Vec<usize> {
-        let handed = self.op.frame.handed().count();
-        let outputs = self.operation.outputs[handed..].iter().take(self.op.frame.stacked.len());
-        outputs.map(|at| *at as usize).collect()
-    }
-
-    /// The tensors that the kernel takes, each once.
-    pub(super) fn passed(&self) -> Vec<usize> {
-        let last = self.last().into_iter().map(|(_, at)| at);
-        let results = last.chain(self.stacked()).chain(self.trips_made());
-        distinct(self.count().into_iter().chain(self.operands()).chain(results))
-    }
-
     pub(super) fn tensor(&self, at: usize) -> &'a TensorDesc {
         &self.graph.tensors[at]
-    }
-
-    /// Trips that tensors have elements for.
-    pub(super) fn trips(&self) -> Option<i64> {
-        let iterated = self.op.frame.iterated.len();
-        let operands = self.operands();
-        let iterated = operands[self.op.frame.states..].iter().take(iterated);
-        let stacked = self.stacked();
-        iterated.chain(&stacked).map(|at| self.tensor(*at).dims[0]).max()
     }
 
     /// Terms of the largest stage.

@@ -7,7 +7,6 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::reduce::op_name;
 use crate::engine::resident_loop::layout::{Constant, Constants, located};
-use crate::engine::resident_loop::levels::shares_terms;
 use crate::engine::resident_loop::problem::Problem;
 use crate::engine::signature::{Indent, Width, ctype, distinct, list};
 use crate::expr::{EmittedProgram, Identifiers, Math, Mode, Pointwise, Program, Value};
@@ -38,13 +37,13 @@ impl Values {
         let mut names: Vec<String> = Vec::new();
         names.extend((0..frame.states).map(|_| identifiers.fresh("state")));
         names.extend(frame.iterated.iter().map(|_| identifiers.fresh("iterated")));
-        let captured = &problem.operands()[names.len()..];
+        let captured = &problem.tensors.operands()[names.len()..];
         names.extend(captured.iter().map(|at| tensors[*at].clone()));
         for program in op.stages.iter().map(|stage| &stage.program) {
             let results = program.outputs().iter().map(|value| program.name(*value));
             names.extend(results.map(|name| identifiers.fresh(&format!("{name}_values"))));
         }
-        let stacked = problem.stacked();
+        let stacked = problem.tensors.stacked();
         let stacked = stacked.iter().map(|at| identifiers.fresh(&format!("{}_row", tensors[*at])));
         Values {
             tensors: tensors.to_vec(),
@@ -243,7 +242,9 @@ impl Writer<'_> {
     fn tensor_of(&self, value: usize) -> Option<(usize, usize)> {
         let frame = &self.problem.op.frame;
         let given = frame.states..frame.given();
-        given.contains(&value).then(|| (self.problem.operands()[value], frame.leading(value)))
+        given
+            .contains(&value)
+            .then(|| (self.problem.tensors.operands()[value], frame.leading(value)))
     }
 
     fn results(
@@ -256,7 +257,7 @@ impl Writer<'_> {
         let of = |(at, name): (usize, &String)| {
             let value = first + at;
             let stacked = self.stacked_of(value).into_iter().map(|of| {
-                let tensor = self.problem.stacked()[of];
+                let tensor = self.problem.tensors.stacked()[of];
                 let desc = self.problem.tensor(tensor);
                 let offset = located(desc, 1, &values.tensors[tensor], "at");
                 [values.stacked[of].clone(), offset]
@@ -313,6 +314,19 @@ struct Numbers<'a> {
     of: usize,
     terms: &'a [i64],
     constants: &'a mut Constants,
+}
+
+/// Whether lanes of a warp share the terms of a fold: neighbours among them are neighbours in
+/// memory, and those among elements are not.
+fn shares_terms(stage: &LoopStage) -> bool {
+    let rank = stage.extents.len();
+    stage.folds.iter().any(|fold| {
+        let neighbours = |view: &&LoopView| {
+            let inner = |strides: &[i64]| strides.last().copied();
+            inner(&view.strides[rank..]) == Some(1) && inner(&view.strides[..rank]) != Some(1)
+        };
+        fold.terms() >= LANES && fold.operands.iter().any(|view| neighbours(&view))
+    })
 }
 
 /// The factors of a term of a sum that is a product in the sum's precision.

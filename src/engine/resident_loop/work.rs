@@ -12,7 +12,7 @@ const TRIPS_USUAL: i64 = 64;
 
 pub(super) fn of(problem: &Problem<'_>, settings: Settings, barrier: Barrier) -> KernelWork {
     let Problem { op, graph, levels, .. } = problem;
-    let trips = problem.trips().unwrap_or(TRIPS_USUAL) as f64;
+    let trips = problem.tensors.trips(*graph).unwrap_or(TRIPS_USUAL) as f64;
     let lines = op.stages.iter().map(|stage| {
         let of_terms = stage.folds.iter().map(|fold| {
             let lines = fold.term.instructions().len() + fold.operands.len() + 1;

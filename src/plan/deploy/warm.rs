@@ -190,8 +190,7 @@ impl Kiln {
         if let (Planned::Graph(graph), Some(config)) = (planned, config) {
             return self.plan_with(graph, config).map(drop);
         }
-        let graphs = planned.graphs(|graph| self.plan(graph).map(drop))?;
-        graphs.iter().try_for_each(|graph| self.plan(graph).map(drop))
+        planned.served(|graph| self.plan(graph)).map(drop)
     }
 
     /// The parts of a problem on a target, each with its name and the configuration that a plan
@@ -206,12 +205,11 @@ impl Kiln {
             let part = Part { graph: graph.clone(), config: config.clone() };
             return Ok(vec![(name.clone(), StepDown::asked_for(part))]);
         }
-        let graphs = planned.graphs(|graph| self.inner.parts(graph, target).map(drop))?;
-        let mut parts = Vec::new();
-        for (number, graph) in graphs.iter().enumerate() {
-            let name = graph_name(name, number, graphs.len());
-            let own = self.parts_of_graph(graph, target)?.into_iter();
-            parts.extend(own.map(|(part, way)| (format!("{name}{part}"), way)));
+        let graphs = planned.served(|graph| self.parts_of_graph(graph, target))?;
+        let (mut parts, count) = (Vec::new(), graphs.len());
+        for (number, own) in graphs.into_iter().enumerate() {
+            let name = graph_name(name, number, count);
+            parts.extend(own.into_iter().map(|(part, way)| (format!("{name}{part}"), way)));
         }
         Ok(parts)
     }
