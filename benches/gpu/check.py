@@ -2,7 +2,8 @@
 """Runs the integration tests so that a fault on the GPU costs one group, not the run.
 
 After an illegal address, a trap or a hang every call of a process on its context fails. So each
-module's tests are a group with a process of its own; the other groups go on. Then every test that
+module's tests are a group with a process of its own, and each run of cases (case_runs); the other
+groups go on. Then every test that
 failed, or that its group did not get to, runs once more, alone in a process whose launches block
 (CUDA_LAUNCH_BLOCKING=1): the one that fails again is named, with its error and the kernel.
 
@@ -37,6 +38,8 @@ LOST = re.compile(r"the device is lost: (\w+)(.*)")
 # What a test tells of each kernel before its launch (KILN_TEST_LAUNCHES=1).
 LAUNCH = re.compile(r"TRACE kiln::device::cuda: launch (\S+)")
 KILL_WAIT_S = 30
+# Modules of few long tests, each of which is a group: they run first.
+APART = ("case_runs",)
 
 
 def tests_of(binary, filters):
@@ -53,10 +56,11 @@ def tests_of(binary, filters):
 
 
 def groups_of(tests):
-    """The tests of each module."""
+    """The tests of each module, and those that are apart."""
     groups = collections.defaultdict(list)
-    for test in tests:
-        groups[test.rpartition("::")[0] or test].append(test)
+    for test in sorted(tests, key=lambda test: not test.startswith(APART)):
+        module = test.rpartition("::")[0]
+        groups[test if module in APART else module or test].append(test)
     return groups
 
 
@@ -64,9 +68,11 @@ class Process:
     """The outcome of one process: its exit status, None where it was killed, output and time."""
 
     def __init__(self, command, environment, log, silence_s, deadline):
-        """Runs a command to its end, or until no test has finished for `silence_s` seconds."""
+        """Runs a command to its end, or until it has said nothing for `silence_s` seconds: neither
+        that a test has ended nor that a kernel was launched."""
         self.text, self.killed = "", None
-        start = finished = time.monotonic()
+        start = heard = time.monotonic()
+        said = 0
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "wb") as sink:
             child = subprocess.Popen(
@@ -82,26 +88,25 @@ class Process:
                 selector.register(child.stdout, selectors.EVENT_READ)
                 while True:
                     now = time.monotonic()
+                    # Standard error goes to the file by its own descriptor.
+                    size = os.fstat(sink.fileno()).st_size
+                    if size > said:
+                        said, heard = size, now
                     if now > deadline:
                         self.killed = "the limit of this call"
-                    elif now > finished + silence_s:
-                        self.killed = f"{silence_s:g} s without the end of a test"
+                    elif now > heard + silence_s:
+                        self.killed = f"{silence_s:g} s without a launch or the end of a test"
                     if self.killed:
                         break
-                    until = min(deadline, finished + silence_s)
-                    if not selector.select(max(until - now, 0) + 0.01):
+                    if not selector.select(min(max(deadline - now, 0.01), 1)):
                         continue
                     chunk = os.read(child.stdout.fileno(), 1 << 16)
                     if not chunk:
                         break
-                    # Standard error goes to the same file by its own descriptor.
                     sink.seek(0, os.SEEK_END)
                     sink.write(chunk)
                     sink.flush()
-                    known = len(self.outcomes())
                     self.text += chunk.decode(errors="replace")
-                    if len(self.outcomes()) > known:
-                        finished = time.monotonic()
             self.status = self.end(child)
         self.seconds = time.monotonic() - start
         self.log = log
@@ -151,10 +156,12 @@ def loss(text):
 def reason(text):
     """The line that says why a test failed: what follows the place of its panic."""
     lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line]
+    lines = [line for line in lines if line and not LAUNCH.match(line)]
     for at, line in enumerate(lines[:-1]):
         if " panicked at " in line:
-            return lines[at + 1][:400]
+            # Of several failures the first one, too.
+            count = 2 if lines[at + 1].endswith(" failed:") else 1
+            return " ".join(lines[at + 1 : at + 1 + count])[:600]
     return next((line[:400] for line in lines if LOST.search(line)), "")
 
 
@@ -226,7 +233,7 @@ class Check:
             return
         arguments = ["--exact", test, "--nocapture", "--test-threads=1"]
         name = f"alone/{test.replace('::', '.')}.log"
-        ran = self.process(name, arguments, CUDA_LAUNCH_BLOCKING="1", KILN_TEST_LAUNCHES="1")
+        ran = self.process(name, arguments, CUDA_LAUNCH_BLOCKING="1")
         if ran.killed == "the limit of this call":
             return
         text = ran.whole()
@@ -250,7 +257,8 @@ class Check:
     def process(self, log, arguments, **variables):
         """Runs the tests' binary."""
         options = self.options
-        environment = os.environ | {"KILN_DEVICE": options.device} | variables
+        own = {"KILN_DEVICE": options.device, "KILN_TEST_LAUNCHES": "1"}
+        environment = os.environ | own | variables
         command = [options.binary, *arguments]
         place = self.out / "check" / log
         return Process(command, environment, place, options.timeout, self.deadline)
@@ -331,7 +339,11 @@ def main():
     options.add_argument("--binary", default=str(ROOT / "out/gpu/it"), help="the tests")
     options.add_argument("--device", default=os.environ.get("KILN_DEVICE") or "cuda:0")
     options.add_argument(
-        "--timeout", type=float, default=180, metavar="S", help="seconds until a test must end"
+        "--timeout",
+        type=float,
+        default=180,
+        metavar="S",
+        help="seconds after which a process ends that says of no launch and of no test's end",
     )
     options.add_argument(
         "--limit", type=float, metavar="S", help="seconds after which nothing is started"

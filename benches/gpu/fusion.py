@@ -12,38 +12,11 @@ measured. Writes fusion.json, or fusion-GROUP.json, to $OUT (or ./out) after eve
 table to stdout.
 """
 
-import json
-import pathlib
 import sys
 import tempfile
 
 import peers
-
-
-class Graph:
-    """A problem file in the making."""
-
-    def __init__(self):
-        self.tensors, self.operations = [], []
-
-    def tensor(self, name, dtype, dims, **more):
-        self.tensors.append({"name": name, "dtype": dtype, "dims": dims, **more})
-        return name
-
-    def virtual(self, name, dims, dtype="f32"):
-        return self.tensor(name, dtype, dims, virtual=True)
-
-    def then(self, **operation):
-        self.operations.append(operation)
-
-    def pointwise(self, mode, inputs, output):
-        self.then(pointwise=mode, inputs=inputs, output=output)
-
-    def write(self, folder, name):
-        path = pathlib.Path(folder) / f"{name}.json"
-        graph = {"tensors": self.tensors, "operations": self.operations}
-        path.write_text(json.dumps({"graph": graph}))
-        return str(path)
+from problems import Graph
 
 
 def bias_gelu(m, n, k):

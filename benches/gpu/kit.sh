@@ -12,7 +12,7 @@ esac
 cd "$(dirname "$0")/../.."
 kit=out/gpu
 cargo build --release --bin kiln --example bench_pointwise
-tests=$(scripts/test-binary.sh --test it)
+tests=$(scripts/test-binary.sh --features remote --test it)
 mkdir -p "$kit"
 target=${CARGO_TARGET_DIR:-$PWD/target}
 strip -o "$kit/kiln" "$target/release/kiln"

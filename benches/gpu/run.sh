@@ -19,6 +19,9 @@ the exit status is 3, or 1 of check):
   rnn, or rnn-persistent, rnn-others                      recurrent networks
   attention, or attention-64, attention-128, attention-256, attention-decode
                                                           attention by head size
+  gradients                                               gradients of attention
+  convolution, or convolution-forward, convolution-data, convolution-filter
+                                                          convolutions and their gradients
   all                                                     the tests, then every comparison (default)
 END
 }
@@ -41,8 +44,9 @@ run() {
     shift
     case $part in
     check) "$here/check.sh" "$@" ;;
-    pointwise | fusion | rnn | attention) python3 "$here/$part.py" "$@" ;;
-    fusion-product | fusion-compile | fusion-copy | rnn-persistent | rnn-others)
+    pointwise | fusion | rnn | attention | gradients | convolution) python3 "$here/$part.py" "$@" ;;
+    fusion-product | fusion-compile | fusion-copy | rnn-persistent | rnn-others | \
+        convolution-forward | convolution-data | convolution-filter)
         python3 "$here/${part%-*}.py" --group "${part#*-}" "$@"
         ;;
     attention-64 | attention-128 | attention-256)
@@ -59,7 +63,7 @@ run() {
 if [ "$part" = all ]; then
     status=0
     # First whether it is right.
-    for part in check pointwise fusion rnn attention; do
+    for part in check pointwise fusion rnn attention gradients convolution; do
         run "$part" || status=1
     done
     exit $status

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the CUDA driver is a C library")]
 
 use std::borrow::Cow;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::ptr;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::device::context::{Call, Primary};
 use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS};
 use crate::device::health::{self, Health};
 use crate::device::occupancy::Occupancy;
+use crate::device::parameters::Parameters;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -439,9 +440,14 @@ impl Driver for CudaDriver {
             unsafe { result::function::set_function_attribute(function, allowed, 1) }
                 .map_err(|error| health.failed("allow the kernel clusters of 16 blocks", error))?;
         }
+        let parameters = Parameters::of(function)
+            .map_err(|error| health.failed("ask for the kernel's parameters", error))?;
+        let parameters = parameters.ok_or_else(|| {
+            Error::internal(format!("{} has too many parameters beside tensor maps", kernel.stem))
+        })?;
         let (name, sm_count) = (kernel.stem.into(), self.target.sm_count);
         let occupancy = Occupancy::default();
-        Ok(Arc::new(CudaKernel { loaded, function, name, sm_count, occupancy }))
+        Ok(Arc::new(CudaKernel { loaded, function, parameters, name, sm_count, occupancy }))
     }
 }
 
@@ -486,6 +492,7 @@ impl Drop for Module {
 struct CudaKernel {
     loaded: Module,
     function: sys::CUfunction,
+    parameters: Parameters,
     name: Arc<str>,
     sm_count: u32,
     occupancy: Occupancy,
@@ -495,11 +502,6 @@ struct CudaKernel {
 unsafe impl Send for CudaKernel {}
 // SAFETY: as above.
 unsafe impl Sync for CudaKernel {}
-
-/// Markers of `cuLaunchKernel`'s `extra` list (cuda.h).
-const PARAM_END: *mut c_void = ptr::null_mut();
-const PARAM_BUFFER_POINTER: *mut c_void = ptr::without_provenance_mut(1);
-const PARAM_BUFFER_SIZE: *mut c_void = ptr::without_provenance_mut(2);
 
 impl Launchable for CudaKernel {
     fn check(&self, launch: &Launch) -> Result<()> {
@@ -530,26 +532,18 @@ impl Launchable for CudaKernel {
             attrs: &mut attribute,
             numAttrs: u32::from(launch.cooperative),
         };
-        let mut bytes = size_of_val(arguments);
-        let mut extra = [
-            PARAM_BUFFER_POINTER,
-            arguments.as_ptr().cast_mut().cast(),
-            PARAM_BUFFER_SIZE,
-            (&raw mut bytes).cast(),
-            PARAM_END,
-        ];
         let health = &self.loaded.primary.health;
         match captured_by(stream) {
             Ok(Some(capture)) => health.capturing(&self.name, capture),
             _ => health.launching(&self.name, stream),
         }
         trace!("launch {}", self.name);
-        // SAFETY: the packed buffer matches the kernel's parameters, 8 bytes each; the driver
-        // copies it, the configuration and the attribute before it returns. Addresses in it were
-        // checked against the plan's tensors.
-        let status = unsafe {
-            sys::cuLaunchKernelEx(&config, self.function, ptr::null_mut(), extra.as_mut_ptr())
-        };
+        // SAFETY: the words hold the kernel's parameters in order; the driver copies them, the
+        // configuration and the attribute before it returns. Addresses among them were checked
+        // against the plan's tensors.
+        let status = self.parameters.pass(arguments, |values, extra| unsafe {
+            sys::cuLaunchKernelEx(&config, self.function, values, extra)
+        });
         status.result().map_err(|error| health.failed_to_launch(&self.name, error))
     }
 }

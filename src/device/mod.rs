@@ -20,6 +20,7 @@ mod driver;
 mod health;
 mod null;
 mod occupancy;
+mod parameters;
 #[cfg(feature = "sim")]
 mod queues;
 mod reports;

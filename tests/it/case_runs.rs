@@ -6,7 +6,8 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::env;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -128,11 +129,14 @@ impl<'a> Work<'a> {
                     Ok(Err(reason)) => {
                         *own.refused.entry(without_numbers(&reason)).or_default() += 1;
                     }
-                    Err(panic) => failures.push(format!(
-                        "{} on {device}, {engine}: {}",
-                        self.instance.what,
-                        said(&*panic)
-                    )),
+                    Err(panic) => {
+                        let (what, why) = (&self.instance.what, said(&*panic));
+                        let failure = format!("{what} on {device}, {engine}: {why}");
+                        // At once, where no test's output is held back: a fault may end the process.
+                        let first = failure.lines().next().unwrap_or_default();
+                        _ = writeln!(io::stderr(), "failed: {first}");
+                        failures.push(failure);
+                    }
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use kiln::engine::EngineConfig;
 use kiln::{DType, OperationGraph, TensorDesc};
@@ -174,8 +175,12 @@ impl Instance {
         matches!(self.subject, Subject::Network(_))
     }
 
-    /// The devices that it runs on.
+    /// The devices that it runs on: on a GPU, just the GPU, whoever's turn it is.
     pub fn devices<'a>(&self, case: &'a Case) -> &'a [String] {
+        static GPU: LazyLock<[String; 1]> = LazyLock::new(|| ["sim".to_owned()]);
+        if harness::kiln().device().kind() != "sim" {
+            return &*GPU;
+        }
         if !case.turns || harness::all_are_wanted() {
             return &case.devices;
         }

@@ -127,7 +127,7 @@ fn a_fault_costs_its_group_and_the_guilty_is_named() {
         "    3 passed alone, after another test of its group had a fault\n",
         "crash::b: crashed\n    ended by SIGSEGV\n",
         "lost::a: failed\n    lost the device: CUDA_ERROR_ILLEGAL_ADDRESS, kernel: some_kernel\n",
-        "slow::a: timed out\n    launched last: endless\n    3 s without the end of a test\n",
+        "slow::a: timed out\n    launched last: endless\n    3 s without a launch",
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");
     }

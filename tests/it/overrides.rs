@@ -92,8 +92,11 @@ fn a_launch_that_fails_leaves_its_inputs() {
     let own = dumped(&folder.path().join("overrides"), &[]);
     let source = own.join("kernel.cu");
     let text = fs::read_to_string(&source).unwrap();
-    fs::write(&source, text.replace("dx + dx_layout::at(p)", "dx - 1024 + dx_layout::at(p)"))
-        .unwrap();
+    fs::write(
+        &source,
+        text.replace("dx + dx_layout::at(p)", "dx - (1ll << 40) + dx_layout::at(p)"),
+    )
+    .unwrap();
     let dumps = folder.path().join("dumps");
     let variables = [("KILN_DUMP", dumps.to_str().unwrap()), ("KILN_DUMP_TENSORS", "1")];
     let (code, _, errors) = run(&folder.path().join("overrides"), &variables);

@@ -52,7 +52,7 @@ fn what_was_dumped_gives_the_same_again() {
     // Two 16-byte loads and two 16-byte stores per 8 elements, of every warp.
     assert_eq!(counters["global_requests"], 4 * 8 * 1024 / 8 / 32);
     assert_eq!(report["after"]["registers"], report["before"]["registers"]);
-    let text = succeeds(&["replay", own.to_str().unwrap()]);
+    let text = succeeds(&["replay", own.to_str().unwrap(), "--device", "sim"]);
     assert!(text.contains("captured  dx: 8192 elements, the same bits"), "{text}");
     assert!(text.ends_with("\nthe replay is sound\n"), "{text}");
 }

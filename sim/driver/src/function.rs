@@ -9,6 +9,7 @@ use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::capability::capability;
 use crate::capture::PER_THREAD;
+use crate::constant_bank::places;
 use crate::launch::{Config, Function, Work};
 use crate::machine::{MACHINE, State, driver};
 use crate::outcome::Outcome;
@@ -126,8 +127,11 @@ fn name(state: &mut State, handle: u64) -> Outcome<u64> {
 }
 
 fn param(state: &mut State, handle: u64, index: usize) -> Outcome<(usize, usize)> {
-    with(state, handle, |of| of.kernel.params().get(index).map(|of| (of.offset, of.bytes)))?
-        .ok_or(CUDA_ERROR_INVALID_VALUE)
+    let found = with(state, handle, |of| {
+        let param = of.kernel.params().get(index)?;
+        Some((places(&of.kernel).0[index], param.bytes))
+    })?;
+    found.ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
 fn launch(config: &Config, function: u64, values: In<Host>, extra: In<Host>) -> Outcome {

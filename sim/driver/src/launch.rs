@@ -6,6 +6,7 @@ use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::{Checks, Device, ErrorKind, Finding, Kernel, Launch};
 
+use crate::constant_bank::places;
 use crate::outcome::{Outcome, explain};
 use crate::pointer::{Host, In};
 use crate::settings::{OnFinding, SETTINGS};
@@ -207,7 +208,8 @@ fn print(text: &str) {
     }
 }
 
-/// The parameter block, from a packed buffer or from a pointer to each parameter.
+/// The parameter block, from a pointer to each parameter or from a buffer that is a copy of the
+/// constant bank.
 fn parameters(kernel: &Kernel, values: In<Host>, extra: In<Host>) -> Outcome<Vec<u8>> {
     let mut block = vec![0u8; kernel.param_bytes()];
     if !values.is_null() {
@@ -234,12 +236,17 @@ fn parameters(kernel: &Kernel, values: In<Host>, extra: In<Host>) -> Outcome<Vec
         }
         at += 2;
     }
-    let takes = block.len() as u64;
+    let (places, takes) = places(kernel);
+    let takes = takes as u64;
     // A buffer may be padded to the alignment of what the caller made it of.
     if bytes < takes || bytes > takes.next_multiple_of(16) {
         let name = kernel.name();
         eprintln!("kiln-sim-driver: {bytes} bytes of parameters for `{name}`, it takes {takes}");
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    buffer.read(takes)
+    let given = buffer.read(takes)?;
+    for (param, place) in kernel.params().iter().zip(places) {
+        block[param.offset..][..param.bytes].copy_from_slice(&given[place..][..param.bytes]);
+    }
+    Ok(block)
 }

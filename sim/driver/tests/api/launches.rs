@@ -95,6 +95,66 @@ fn kernels_are_launched_in_every_form() {
     assert_eq!(call!(driver, cuModuleUnload(module)), SUCCESS);
 }
 
+/// Adds the third word of what is aligned to 64 bytes to where the pointer behind it points.
+const ALIGNED: &str = "
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry aligned(.param .align 64 .b8 words[128], .param .u64 to) {
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [to];
+    ld.param.u64 %rd2, [words+16];
+    ld.global.u64 %rd3, [%rd1];
+    add.u64 %rd4, %rd2, %rd3;
+    st.global.u64 [%rd1], %rd4;
+    ret;
+}";
+
+/// Parameters begin at 0x210 of the constant bank of sm_90, where what is aligned to 64 bytes can
+/// not be: a buffer is a copy of the bank, a list of parameters is not.
+#[test]
+fn parameters_are_aligned_by_their_address() {
+    let driver = Driver::open();
+    let module = driver.load(ALIGNED);
+    let function = driver.kernel(module, "aligned");
+    let (mut offset, mut bytes) = (0_usize, 0_usize);
+    for (index, expected) in [(0_usize, (0x30, 0x80)), (1, (0xb0, 8))] {
+        let code = call!(driver, cuFuncGetParamInfo(function, index, &mut offset, &mut bytes));
+        assert_eq!((code, (offset, bytes)), (SUCCESS, expected));
+    }
+    let address = driver.alloc(8);
+    driver.write(address, &[0; 8]);
+    let none: *const c_void = ptr::null();
+    let launch = |values: *const c_void, extra: *const c_void| {
+        call!(
+            driver,
+            cuLaunchKernel(
+                function, 1_u32, 1_u32, 1_u32, 1_u32, 1_u32, 1_u32, 0_u32, 0_u64, values, extra
+            )
+        )
+    };
+    let words = [0_u64, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let values: [*const c_void; 2] = [words.as_ptr().cast(), ptr::from_ref(&address).cast()];
+    assert_eq!(launch(values.as_ptr().cast(), none), SUCCESS);
+    let in_buffer = |from: usize| {
+        let buffer = [&vec![0; from][..], &words[..], &[address][..]].concat();
+        let bytes = size_of_val(&buffer[..]);
+        let extra: [*const c_void; 5] = [
+            ptr::without_provenance(1),
+            buffer.as_ptr().cast(),
+            ptr::without_provenance(2),
+            ptr::from_ref(&bytes).cast(),
+            none,
+        ];
+        launch(none, extra.as_ptr().cast())
+    };
+    assert_eq!(in_buffer(0x30 / 8), SUCCESS);
+    assert_eq!(in_buffer(0), INVALID_VALUE);
+    assert_eq!(driver.words(address, 2), [10, 0]);
+    assert_eq!(call!(driver, cuMemFree_v2(address)), SUCCESS);
+    assert_eq!(call!(driver, cuModuleUnload(module)), SUCCESS);
+}
+
 #[test]
 fn occupancy_is_that_of_an_sm() {
     let driver = Driver::open();
