@@ -72,6 +72,8 @@ pub(crate) enum Special {
     ClusterSize(u8),
     ClusterRank,
     ClusterBlocks,
+    /// What the block's own shared addresses have above their offset.
+    SharedWindow,
     /// 1 if clusters were specified explicitly.
     ExplicitCluster,
     /// Halves of the address of the grid's workspace; 0 unless the launch is cooperative.

@@ -24,8 +24,18 @@ pub(crate) fn place_of(rank: u32, size: [u32; 3]) -> [u32; 3] {
 }
 
 impl Peers {
+    /// What a GPU's addresses of shared variables have above the offset, but for the lowest rank:
+    /// that of the block in the cluster. A program that makes something of an address, such as a
+    /// matrix descriptor, masks it.
+    pub fn window(&self) -> u64 {
+        match self.rank {
+            0 => 0,
+            rank => (u64::from(rank) + 1) * RANK_BYTES,
+        }
+    }
+
     /// Rank and offset of an address in the shared window: the top byte is the rank plus 1, or 0 in
-    /// a block's own addresses.
+    /// a block's own memory.
     #[inline(always)]
     pub fn locate(&self, at: u64) -> (u64, u64) {
         match at / RANK_BYTES {

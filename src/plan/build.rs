@@ -73,7 +73,8 @@ impl Kiln {
         let record = resolved.record.as_deref();
         let recorder = record.map(|path| Recorder::open(path, device.target())).transpose()?;
         let disk = resolved.cache_dir.as_deref();
-        let ptx_only = resolved.ptx_only && device.kind() == "sim";
+        // The null device runs nothing, so PTX is all that it needs too.
+        let ptx_only = resolved.ptx_only && device.kind() != "cuda";
         let search = Search { driver: device.cuda_version(), ..resolved.search };
         let store = KernelStore {
             device,

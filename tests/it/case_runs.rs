@@ -132,7 +132,7 @@ impl<'a> Work<'a> {
                     Err(panic) => {
                         let (what, why) = (&self.instance.what, said(&*panic));
                         let failure = format!("{what} on {device}, {engine}: {why}");
-                        // At once, where no test's output is held back: a fault may end the process.
+                        // At once, and not held back: a fault may end the process.
                         let first = failure.lines().next().unwrap_or_default();
                         _ = writeln!(io::stderr(), "failed: {first}");
                         failures.push(failure);

@@ -76,7 +76,7 @@ pub struct Case {
     #[serde(default = "both_dialects")]
     devices: Vec<String>,
     /// Ordinary runs take one of the devices for each instance, by turns.
-    #[serde(default)]
+    #[serde(default = "yes")]
     turns: bool,
     #[serde(default)]
     with: Parameters,
@@ -218,6 +218,10 @@ fn both_dialects() -> Vec<String> {
 
 fn one() -> usize {
     1
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl File {

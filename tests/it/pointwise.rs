@@ -204,3 +204,16 @@ fn threads_and_streams_share_one_kiln() {
         }
     });
 }
+
+/// The square of a channels-last operand, and which of its elements are above a scalar.
+pub fn strided() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = TensorDesc::packed(1, "x", &[2, 3, 35], DType::F32);
+    let x = graph.tensor(TensorDesc { strides: vec![105, 1, 3], ..x });
+    let scale = graph.scalar("scale", 3, DType::F32);
+    let square = graph.pointwise(Pointwise::new(Mode::Mul), &[x, x]).unwrap();
+    let over = graph.pointwise(Pointwise::new(Mode::CmpGt), &[square, scale]).unwrap();
+    graph.output(square, "square", DType::F32);
+    graph.output(over, "over", DType::Bool);
+    graph.build().unwrap()
+}

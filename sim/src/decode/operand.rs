@@ -140,7 +140,11 @@ impl Decoder<'_> {
     /// addresses if those fit.
     fn address_of(&mut self, id: VariableId, offset: i64, ty: Type) -> Result<Source> {
         let bits = match self.place(id) {
-            Placed::Shared(at) | Placed::Local(at) => i64::from(at).wrapping_add(offset) as u64,
+            Placed::Shared(at) => {
+                let bits = i64::from(at).wrapping_add(offset) as u64;
+                return self.in_own_window(bits, ty);
+            }
+            Placed::Local(at) => i64::from(at).wrapping_add(offset) as u64,
             Placed::Param(at) => (i64::from(at).wrapping_add(offset) as u64) + PARAM_BASE,
             Placed::Global(_) if ty.class() != Class::Wide => {
                 return self.invalid(format!("the address of a variable is not of type {ty}"));
@@ -155,6 +159,23 @@ impl Decoder<'_> {
             }
         };
         self.literal(bits, ty)
+    }
+
+    /// An offset in the block's shared memory as an address of the cluster's.
+    fn in_own_window(&mut self, offset: u64, ty: Type) -> Result<Source> {
+        let offset = self.literal(offset, ty)?;
+        let special = Special::SharedWindow;
+        Ok(match ty.class() {
+            Class::Pred => return self.invalid(format!("an address is not of type {ty}")),
+            Class::Word => {
+                let window = self.emit_new(Class::Word, Kind::Special(special), Vec::new(), 0);
+                self.lane_new::<crate::lanes::IntAdd<u32>>(Class::Word, vec![window, offset])
+            }
+            Class::Wide => {
+                let window = self.emit_new(Class::Wide, Kind::SpecialWide(special), Vec::new(), 0);
+                self.lane_new::<crate::lanes::IntAdd<u64>>(Class::Wide, vec![window, offset])
+            }
+        })
     }
 
     pub(super) fn variable_address(&mut self, index: u32) -> Source {

@@ -65,6 +65,7 @@ fn word(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) ->
         Special::ClusterSize(axis) => all(cx.cluster[usize::from(axis)]),
         Special::ClusterRank => all(block.peers.rank),
         Special::ClusterBlocks => all(block.peers.size),
+        Special::SharedWindow => all(block.peers.window() as u32),
         Special::ExplicitCluster => all(cx.explicit_cluster.into()),
         Special::WorkspaceHigh => all((cx.workspace >> 32) as u32),
         Special::WorkspaceLow => all(cx.workspace as u32),

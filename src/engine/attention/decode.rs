@@ -14,14 +14,20 @@ use crate::target::Target;
 
 const NAME: &str = "attention_decode";
 
-/// Maximum number of splits of the keys.
+/// Maximum number of splits of the keys: the kernel that joins them has a lane for each.
 const SPLIT_MAX: i64 = 32;
 
 /// Minimum number of keys per split: fewer do not amortise the combine kernel.
 const PART_KEYS_MIN: i64 = 256;
 
-/// Blocks per SM that keep memory busy.
-const BLOCKS_EACH: i64 = 3;
+/// Blocks per SM that keep memory busy. A block of one warp streams 8.8 GB/s, however many there
+/// are up to these (H200, 134 to 2147 MB of keys and values: 1.1 TB/s with 128 blocks, 2.2 with
+/// 256, 4.2 with 512).
+const BLOCKS_EACH: i64 = 4;
+
+/// Bytes of keys and values that each block must be spared for another kernel to join the parts:
+/// 30 us of its stream, several times what a launch takes, since the join was not measured.
+const JOIN_BYTES: i64 = 256 << 10;
 
 /// Maximum bytes of a tile of K or V, whichever is larger, for `cta_k` above 16.
 const STEP_BYTES: i64 = 16 << 10;
@@ -70,17 +76,21 @@ impl Decode<'_> {
         i64::from(self.0.target.cluster_blocks_max())
     }
 
-    /// The tile with as many splits as keep memory busy.
+    /// The tile with as many splits as keep memory busy: those of a cluster, more where another
+    /// kernel to join them pays.
     fn split(&self, tile: Settings) -> Settings {
+        let shape = &self.0.problem.shape;
         let blocks = self.0.blocks(&tile.tiling()).max(1);
-        // Splits beyond a cluster are not worth a second launch.
-        let clusters = self.cluster_max();
-        let most = if clusters > 1 { clusters } else { SPLIT_MAX };
-        let wanted = BLOCKS_EACH * i64::from(self.0.target.sm_count) / blocks;
-        let parts = self.0.problem.shape.keys / PART_KEYS_MIN;
-        let split = 1 << wanted.min(parts).clamp(1, most).ilog2();
-        let joined = Settings { cluster: split, split, ..tile };
-        match clusters > 1 && self.schedule(joined).is_ok() {
+        let wanted = (BLOCKS_EACH * i64::from(self.0.target.sm_count)) as f64 / blocks as f64;
+        let parts = (shape.keys / PART_KEYS_MIN).clamp(1, SPLIT_MAX);
+        // The nearest power of two.
+        let split = 1 << (wanted.max(1.0).log2().round() as u32).min(parts.ilog2());
+        let cluster = split.min(1 << self.cluster_max().ilog2());
+        let line = self.0.line_bytes(shape.depth) + self.0.line_bytes(shape.width);
+        let part_bytes = |of: i64| ceil_div(shape.keys, of).saturating_mul(line);
+        let joined = Settings { cluster, split: cluster, ..tile };
+        let pays = part_bytes(cluster) - part_bytes(split) > JOIN_BYTES;
+        match cluster > 1 && !pays && self.schedule(joined).is_ok() {
             true => joined,
             false => Settings { split, ..tile },
         }

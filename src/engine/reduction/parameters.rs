@@ -97,6 +97,7 @@ impl Rows<'_> {
                 rows: self.row_kernel(span, &memory, texts, taken, functions),
                 shared: self.loads(&memory.shared),
                 streams: self.loads(&memory.streams),
+                prefetch: self.schedule.prefetch && !memory.streams.is_empty(),
                 sums: phases
                     .iter()
                     .flat_map(|phase| &phase.sums)

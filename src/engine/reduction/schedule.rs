@@ -32,6 +32,14 @@ const SUM_THREADS: i64 = 512;
 /// Rows that a thread sums up at least, unless that leaves SMs idle.
 const SUM_ROWS: i64 = 4;
 
+/// The same where each block has this many rows or more, beside which its sums are nothing.
+const SUM_THREADS_MANY: i64 = 1024;
+const SUM_ROWS_MANY: i64 = 32;
+
+/// Most blocks of an SM that load a row while the row before is reduced: more of them hide each
+/// other's loads.
+const PREFETCH_BLOCKS_MAX: i64 = 2;
+
 /// The first architecture with clusters of blocks.
 const CLUSTER_CAPABILITY: u16 = 90;
 
@@ -65,6 +73,9 @@ pub(super) struct Schedule {
     /// Blocks of a cluster that keep a row together.
     pub(super) cluster: i64,
     pub(super) persistent: bool,
+    /// Whether a row is loaded while the row before is reduced: where an SM has few blocks, each of
+    /// which would wait for its loads.
+    pub(super) prefetch: bool,
     /// Maximum number of blocks with column sums.
     blocks_max: Option<i64>,
 }
@@ -131,8 +142,23 @@ impl Schedule {
         let blocks_max = space.has_sums().then(|| {
             let sms = i64::from(target.sm_count);
             let several_rows = ceil_div(space.rows.count(), threads / row_threads * SUM_ROWS);
-            (sms * SUM_THREADS / threads).min(several_rows.max(sms)).max(1)
+            let blocks = several_rows.saturating_mul(cluster).max(sms);
+            let many = space.rows.count() / SUM_ROWS_MANY * row_threads * cluster;
+            let threads_sm = match many >= sms * SUM_THREADS_MANY {
+                true => SUM_THREADS_MANY,
+                false => SUM_THREADS,
+            };
+            (blocks.min(sms * threads_sm / threads) / cluster).max(1) * cluster
         });
+        let needed = footprint.registers(vector, items, resident);
+        let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
+        let ahead = needed + footprint.loaded(vector, items);
+        let blocks_sm = |registers: i64| REGISTERS_SM / (threads * registers);
+        let prefetch = persistent
+            && resident
+            && ahead <= available
+            && blocks_sm(needed) <= PREFETCH_BLOCKS_MAX
+            && blocks_sm(ahead) == blocks_sm(needed);
         let schedule = Schedule {
             vector,
             items,
@@ -143,10 +169,9 @@ impl Schedule {
             segments,
             cluster,
             persistent,
+            prefetch,
             blocks_max,
         };
-        let needed = footprint.registers(vector, items, resident);
-        let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
         if needed > available && (vector > 1 || items > 1) {
             return Err(Refusal::Registers { needed, available });
@@ -174,9 +199,10 @@ impl Schedule {
         blocks.min(self.blocks_max.unwrap_or(i64::MAX))
     }
 
-    /// Sums of columns that are left in scratch memory: one for each row of each block.
+    /// Sums of columns that are left in scratch memory: one for each row of each block, or of a
+    /// cluster's blocks together.
     pub(super) fn slots(&self, space: &Space) -> i64 {
-        self.blocks(space) * self.block_rows()
+        self.blocks(space) / self.cluster * self.block_rows()
     }
 
     /// The launch grid of so many blocks.
@@ -202,8 +228,11 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -
     let columns = power(space.columns.count());
     let threads_max = i64::from(Arch::BLOCK_THREADS_MAX);
     let up_to = |max: i64| (0..).map(|n| 1 << n).take_while(|n| *n <= max).collect();
-    let clusters = target.arch.capability >= CLUSTER_CAPABILITY && !space.has_sums();
-    let cluster_max = if clusters { (columns / CLUSTER_COLUMNS).clamp(1, CLUSTER_MAX) } else { 1 };
+    let cluster_max = if target.arch.capability >= CLUSTER_CAPABILITY {
+        (columns / CLUSTER_COLUMNS).clamp(1, CLUSTER_MAX)
+    } else {
+        1
+    };
     [
         Knob {
             name: "cluster",
@@ -288,6 +317,12 @@ impl Footprint {
             resident_bytes: phases.resident.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
         }
+    }
+
+    /// 32-bit registers of what a thread loads of a row.
+    fn loaded(&self, vector: i64, items: i64) -> i64 {
+        let words = |bytes: &i64| items * ((bytes * vector + 3) / 4);
+        self.row_words + self.input_bytes.iter().map(words).sum::<i64>()
     }
 
     /// 32-bit registers of a thread: the fragments that it holds and one chunk's results.

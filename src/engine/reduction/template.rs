@@ -213,6 +213,8 @@ pub(super) struct ResidentKernel {
     /// Tensors with one row for all rows, and with elements of each.
     pub(super) shared: Vec<Load>,
     pub(super) streams: Vec<Load>,
+    /// Whether a row is loaded while the row before is reduced.
+    pub(super) prefetch: bool,
     pub(super) sums: Vec<ColumnSum>,
 }
 

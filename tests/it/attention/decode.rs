@@ -56,6 +56,11 @@ fn few_queries_are_decoded() {
     let graph = cases::graph(op.clone(), shape, [storage; 4], [true; 4]);
     let chosen = kiln::engine::choose(graph.canonical(), &h200, &Default::default()).unwrap();
     assert_eq!(chosen.to_string(), "attention_decode{cluster=16, cta_k=64, cta_q=16, split=16}");
+    // More keys make a second launch worth twice the splits of the largest cluster.
+    let long = AttentionShape { batches: 1, keys: 32768, ..shape };
+    let graph = cases::graph(op.clone(), long, [storage; 4], [true; 4]);
+    let chosen = kiln::engine::choose(graph.canonical(), &h200, &Default::default()).unwrap();
+    assert_eq!(chosen.to_string(), "attention_decode{cluster=1, cta_k=64, cta_q=16, split=32}");
     let shape = AttentionShape { queries: 1024, ..shape };
     let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
     let chosen = kiln::engine::choose(graph.canonical(), &h200, &Default::default()).unwrap();

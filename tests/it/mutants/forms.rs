@@ -1,7 +1,6 @@
 //! Kernels to plant bugs in: for each template, a graph with values and the knobs that choose the
 //! form of it.
 
-use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
     Attention, AttentionBackward, AttentionShape, Band, Diagonal, Direction, MatmulMath,
     Quantization, Recurrence, RowLayout, Signal,
@@ -19,6 +18,8 @@ use crate::gemm::cases::{self as gemm, Case, Lay};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden::{centred, chain};
 use crate::harness::Values;
+use crate::norm;
+use crate::pointwise;
 use crate::pointwise_loop;
 use crate::recurrence;
 use crate::recurrence_vjp::derivative;
@@ -60,19 +61,6 @@ fn product(types: [DType; 3], extents: [i64; 3], lays: [Lay; 3]) -> Task {
     let graph = Case::new(MatmulMath::F32, types, extents).lays(lays).graph();
     let inputs = gemm::inputs(&graph);
     (graph, inputs)
-}
-
-/// The square of a channels-last operand, and which of its elements are above a scalar.
-fn strided() -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let x = TensorDesc::packed(1, "x", &[2, 3, 35], DType::F32);
-    let x = graph.tensor(TensorDesc { strides: vec![105, 1, 3], ..x });
-    let scale = graph.scalar("scale", 3, DType::F32);
-    let square = graph.pointwise(Pointwise::new(Mode::Mul), &[x, x]).unwrap();
-    let over = graph.pointwise(Pointwise::new(Mode::CmpGt), &[square, scale]).unwrap();
-    graph.output(square, "square", DType::F32);
-    graph.output(over, "over", DType::Bool);
-    graph.build().unwrap()
 }
 
 /// Attention of sequences with lengths, of keys and values of a type; values behind a length are
@@ -196,10 +184,10 @@ fn rows() -> Vec<Form> {
         form(
             "pointwise_strided",
             "pointwise",
-            filled(strided()),
+            filled(pointwise::strided()),
             &[("grid", 0), ("items", 1), ("threads", 128)],
         ),
-        form("pointwise_general", "pointwise_general", filled(strided()), &[]),
+        form("pointwise_general", "pointwise_general", filled(pointwise::strided()), &[]),
         form("pointwise_grouped", "pointwise_grouped", filled(views::split_heads()), &[]),
         form(
             "reduction",
@@ -223,6 +211,12 @@ fn rows() -> Vec<Form> {
         ),
         form("reduction_split", "reduction", filled(long()), &[("cluster", 1), ("split", 2)]),
         form("reduction_cluster", "reduction", filled(long()), &[("cluster", 2), ("split", 1)]),
+        form(
+            "reduction_ahead",
+            "reduction",
+            filled(norm::rms_gradients([6, 8192])),
+            &[("cluster", 2), ("items", 2), ("threads", 256), ("threads_row", 256)],
+        ),
         form(
             "columns",
             "reduction_columns",
@@ -286,6 +280,7 @@ fn products() -> Vec<Form> {
     };
     let norm_gradient = convolution::norm_gradient();
     let wide = product([Bf16, Bf16, F32], [300, 136, 320], lays);
+    let by_rows = product([Bf16, Bf16, F32], [200, 136, 192], [Lay::Rows; 3]);
     vec![
         form("gemm_simt", "gemm_simt", single, &[("split_k", 1)]),
         form("gemm_split", "gemm_simt", split, &[("split_k", 2)]),
@@ -384,6 +379,12 @@ fn products() -> Vec<Form> {
             "gemm_wgmma",
             wide,
             &[("cluster", 2), ("cta_m", 128), ("cta_n", 64), ("stages", 3)],
+        ),
+        form(
+            "gemm_cluster_rows",
+            "gemm_wgmma",
+            by_rows,
+            &[("cluster", 2), ("cta_m", 64), ("cta_n", 128), ("stages", 3)],
         ),
         form(
             "gemm_tma_store",
