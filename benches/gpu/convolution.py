@@ -11,10 +11,9 @@ and a table to stdout.
 """
 
 import sys
-import tempfile
 
 import peers
-from problems import Graph
+import problems
 
 PASSES = ("forward", "data", "filter")
 # Channels, channels of the output, extent, filter, stride.
@@ -50,7 +49,7 @@ def shapes(case):
 
 def problem(case):
     """The pass as a graph, channels innermost."""
-    graph = Graph()
+    graph = problems.Graph()
     x, w, y = shapes(case)
 
     def tensor(name, dims):
@@ -115,18 +114,7 @@ def main():
     options = parser.parse_args()
     chosen = [case for case in cases(options.batch) if options.group in (None, case["group"])]
     name = "convolution" if options.group is None else f"convolution-{options.group}"
-    with tempfile.TemporaryDirectory() as folder:
-        files = {
-            peers.key(case): problem(case).write(folder, at) for at, case in enumerate(chosen)
-        }
-        return peers.compare(
-            options,
-            name,
-            chosen,
-            lambda case: ["graph", files[peers.key(case)]],
-            torch_calls,
-            describe,
-        )
+    return problems.compare(options, name, chosen, problem, torch_calls, describe)
 
 
 if __name__ == "__main__":

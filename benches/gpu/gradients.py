@@ -11,10 +11,9 @@ measured. Writes gradients.json to $OUT (or ./out) after every layer, and a tabl
 """
 
 import sys
-import tempfile
 
 import peers
-from problems import Graph
+import problems
 
 TOKENS = 16384
 HEADS = 32
@@ -39,7 +38,7 @@ def cases(tokens):
 
 def problem(case):
     """The gradients as a graph."""
-    graph = Graph()
+    graph = problems.Graph()
     dims = [case["batch"], case["heads"], case["tokens"], case["depth"]]
     slots = {name: graph.tensor(name, "bf16", dims) for name in ("q", "k", "v", "o", "do")}
     slots["lse"] = graph.tensor("lse", "f32", [*dims[:3], 1])
@@ -94,18 +93,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=TOKENS, help="fewer, to try it out")
     options = parser.parse_args()
     chosen = cases(options.tokens)
-    with tempfile.TemporaryDirectory() as folder:
-        files = {
-            peers.key(case): problem(case).write(folder, at) for at, case in enumerate(chosen)
-        }
-        return peers.compare(
-            options,
-            "gradients",
-            chosen,
-            lambda case: ["graph", files[peers.key(case)]],
-            torch_calls,
-            describe,
-        )
+    return problems.compare(options, "gradients", chosen, problem, torch_calls, describe)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 import json
 import pathlib
+import tempfile
+
+import peers
 
 
 class Graph:
@@ -28,3 +31,14 @@ class Graph:
         graph = {"tensors": self.tensors, "operations": self.operations}
         path.write_text(json.dumps({"graph": graph}))
         return str(path)
+
+
+def compare(options, name, cases, problem, calls, describe):
+    """peers.compare of cases, each of which `problem` makes a graph."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {peers.key(case): problem(case).write(folder, at) for at, case in enumerate(cases)}
+
+        def command(case):
+            return ["graph", files[peers.key(case)]]
+
+        return peers.compare(options, name, cases, command, calls, describe)
