@@ -221,7 +221,7 @@ def key(case):
 
 def compile_ahead(commands):
     """Runs commands of Kiln side by side, each a few times less than for a figure: what they compile
-    is found in the cache when they are timed, and a machine that is lent compiles on all cores.
+    is found in the cache when they are timed, and all cores of the machine compile.
     """
     if commands:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
