@@ -3,9 +3,9 @@
 
 After an illegal address, a trap or a hang every call of a process on its context fails. So each
 module's tests are a group with a process of its own, and each run of cases (case_runs); the other
-groups go on. Then every test that
-failed, or that its group did not get to, runs once more, alone in a process whose launches block
-(CUDA_LAUNCH_BLOCKING=1): the one that fails again is named, with its error and the kernel.
+groups go on. Then every test that failed, or that its group did not get to, runs once more, alone
+in a process whose launches block (CUDA_LAUNCH_BLOCKING=1): the one that fails again is named, with
+its error and the kernel.
 
 Results are written as they come: one JSON line a test to check.jsonl, the output of each process to
 check/, and the summary to check.txt, all in $OUT (or ./out). --resume goes on with those results

@@ -19,7 +19,7 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// are. Tensor maps are aligned to 64 bytes there, in the constant bank, and parameters of sm_90
 /// begin at 0x210 of it: a map in front has the offset 0x30. In the words it has 0 (and on an H200
 /// TMA reads 48 bytes behind it: an illegal instruction). Such parameters are handed over one by
-/// one.
+/// one. Maps come before all else, so that each parameter lies right behind those before it.
 #[derive(Debug)]
 pub(super) enum Parameters {
     /// The words are the buffer.

@@ -26,8 +26,10 @@ pub fn kiln(arguments: &[&str]) -> Output {
 pub fn succeeds(arguments: &[&str]) -> String {
     let output = kiln(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {}\n{errors}", output.status);
-    String::from_utf8(output.stdout).unwrap()
+    let text = String::from_utf8(output.stdout).unwrap();
+    // A check that fails says in the output what is wrong.
+    assert!(output.status.success(), "{arguments:?}: {}\n{text}{errors}", output.status);
+    text
 }
 
 #[track_caller]

@@ -55,10 +55,7 @@ fn files_of_integers_run_as_the_reference_does() {
         assert!(types.contains(&(name.to_owned(), dtype)), "{name}: {types:?}");
     }
     let run = ["run", &path, "--random", "1", "--check", "--sanitize", "--json"];
-    let output = cli::kiln(&run);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let document = json(&text);
+    let document = json(&succeeds(&run));
     let checks = document["checks"].as_array().expect("outputs are checked");
     assert!(checks.len() >= network.named_outputs().len(), "{document}");
 }
