@@ -23,6 +23,11 @@ pub(crate) fn place_of(rank: u32, size: [u32; 3]) -> [u32; 3] {
     [rank % size[0], rank / size[0] % size[1], rank / size[0] / size[1]]
 }
 
+/// What an address in the shared memory of a block of the cluster has above the offset.
+pub(crate) fn window_of(rank: u32) -> u64 {
+    (u64::from(rank) + 1) * RANK_BYTES
+}
+
 impl Peers {
     /// What a GPU's addresses of shared variables have above the offset, but for the lowest rank:
     /// that of the block in the cluster. A program that makes something of an address, such as a
@@ -30,7 +35,7 @@ impl Peers {
     pub fn window(&self) -> u64 {
         match self.rank {
             0 => 0,
-            rank => (u64::from(rank) + 1) * RANK_BYTES,
+            rank => window_of(rank),
         }
     }
 

@@ -163,18 +163,14 @@ impl Decoder<'_> {
 
     /// An offset in the block's shared memory as an address of the cluster's.
     fn in_own_window(&mut self, offset: u64, ty: Type) -> Result<Source> {
-        let offset = self.literal(offset, ty)?;
-        let special = Special::SharedWindow;
-        Ok(match ty.class() {
-            Class::Pred => return self.invalid(format!("an address is not of type {ty}")),
-            Class::Word => {
-                let window = self.emit_new(Class::Word, Kind::Special(special), Vec::new(), 0);
-                self.lane_new::<crate::lanes::IntAdd<u32>>(Class::Word, vec![window, offset])
-            }
-            Class::Wide => {
-                let window = self.emit_new(Class::Wide, Kind::SpecialWide(special), Vec::new(), 0);
-                self.lane_new::<crate::lanes::IntAdd<u64>>(Class::Wide, vec![window, offset])
-            }
+        let class = ty.class();
+        let Some(window) = self.read_special(Special::SharedWindow, class) else {
+            return self.invalid(format!("an address is not of type {ty}"));
+        };
+        let reads = vec![window, self.literal(offset, ty)?];
+        Ok(match class {
+            Class::Wide => self.lane_new::<crate::lanes::IntAdd<u64>>(class, reads),
+            _ => self.lane_new::<crate::lanes::IntAdd<u32>>(class, reads),
         })
     }
 
@@ -209,13 +205,20 @@ impl Decoder<'_> {
                 _ => self.invalid("`%is_explicit_cluster` is a predicate"),
             };
         }
-        let class = ty.class();
+        match self.read_special(special, ty.class()) {
+            Some(value) => Ok(value),
+            None => self.invalid(format!("`%{name}` is no predicate")),
+        }
+    }
+
+    /// A special register's value, unless it is asked for as a predicate.
+    fn read_special(&mut self, special: Special, class: Class) -> Option<Source> {
         let kind = match class {
-            Class::Pred => return self.invalid(format!("`%{name}` is no predicate")),
+            Class::Pred => return None,
             Class::Word => Kind::Special(special),
             Class::Wide => Kind::SpecialWide(special),
         };
-        Ok(self.emit_new(class, kind, Vec::new(), 0))
+        Some(self.emit_new(class, kind, Vec::new(), 0))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::failure::{Failure, misuse};
 use crate::memory::{RANK_BYTES, SHARED_BASE, WINDOW_BYTES};
 use crate::op::MicroOp;
+use crate::peers::window_of;
 use crate::registers::LANES;
 use crate::warp::{Wait, Warp};
 
@@ -30,7 +31,7 @@ pub(super) fn map_address(
         if window != SHARED_BASE && window != 0 {
             return misuse(lane, format!("mapa of {address:#x}, outside shared memory"));
         }
-        out[lane] = window + address % RANK_BYTES + (u64::from(rank) + 1) * RANK_BYTES;
+        out[lane] = window + address % RANK_BYTES + window_of(rank);
     }
     warp.registers.set_wide(slots[0], &out, active);
     Ok(())

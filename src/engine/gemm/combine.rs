@@ -15,6 +15,7 @@ use crate::engine::gemm::context::{Context, Emitted, ProblemParameters};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
 use crate::engine::gemm::layout::{Layout, Matrix};
 use crate::engine::gemm::partials::{PARTIALS_BYTES_MAX, Partials};
+use crate::engine::gemm::phases::Phases;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::Refusal;
 use crate::engine::header::KernelNames;
@@ -183,8 +184,12 @@ impl<'a> Combine<'a> {
         let listing = listing.chain(text.lines().map(str::to_owned)).collect();
         let finish = self.finish(context);
         let functions = finish.as_ref().map(|of| of.functions.clone()).unwrap_or_default();
+        let phases = problem.phases.as_ref().and_then(Phases::rows_table).into_iter().collect();
         let parameters = Parameters {
-            problem: context.problem_parameters(&passed, partials, listing, functions),
+            problem: context
+                .problem_parameters(&passed, partials, listing, functions)
+                .with_phases(phases),
+            phase_rows: context.phase_rows(),
             threads: THREADS,
             results: self.results_per_block(),
             partial_rows: epilogue_tile[0],
@@ -268,10 +273,12 @@ fn matrix<'a>(context: &'a Context<'_>) -> Matrix<'a> {
 
 fn combined(context: &Context<'_>, of: &EpilogueReduction) -> CombinedParameters {
     let EpilogueReduction { op, result, kept, keeps_batches, .. } = *of;
-    let rows = (kept != Kept::Rows).then_some("rows");
-    let columns = (kept != Kept::Columns).then_some("N");
-    let batches = (!keeps_batches).then_some("BATCHES");
-    let reduced: Vec<&str> = rows.into_iter().chain(columns).chain(batches).collect();
+    let all_rows = context.problem.phases.as_ref().map(Phases::all_rows);
+    let rows = (kept != Kept::Rows)
+        .then(|| all_rows.map_or_else(|| "rows".to_owned(), |count| count.to_string()));
+    let columns = (kept != Kept::Columns).then(|| "N".to_owned());
+    let batches = (!keeps_batches && all_rows.is_none()).then(|| "BATCHES".to_owned());
+    let reduced: Vec<String> = rows.into_iter().chain(columns).chain(batches).collect();
     let (ctype_of, name) = (ctype(op.math.dtype()), context.names[result].clone());
     let count = format!("{ctype_of}(1ll * {})", reduced.join(" * "));
     let tensor = &context.problem.graph.tensors[result];
@@ -295,6 +302,8 @@ struct Parameters {
     /// Rows and columns of a partial.
     partial_rows: i64,
     partial_columns: i64,
+    /// Where the rows of a phase end, where phases differ.
+    phase_rows: Option<String>,
     /// `rows`, `columns` or `neither`.
     kept: &'static str,
     keeps_batches: bool,

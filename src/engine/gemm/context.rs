@@ -100,6 +100,13 @@ pub(super) struct Emitted {
     pub(super) arguments: Vec<String>,
 }
 
+impl ProblemParameters {
+    /// The same with these tables of phases alone.
+    pub(super) fn with_phases(self, phases: Vec<Table>) -> ProblemParameters {
+        ProblemParameters { phases, ..self }
+    }
+}
+
 impl<'a> Context<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, tiling: Tiling) -> Context<'a> {
         let mut identifiers = Identifiers::new();

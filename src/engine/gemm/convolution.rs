@@ -85,9 +85,9 @@ impl<'a> Layout<'_, 'a> {
         let scatters = result.as_ref().is_some_and(|of| scatters(graph, &epilogue, c, of));
         let (a, b) = if transposed { (b, a) } else { (a, b) };
         let (m, n) = if transposed { (n, m) } else { (m, n) };
-        let reductions = reductions
-            .iter()
-            .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes));
+        let reductions = reductions.iter().map(|reduction| {
+            EpilogueReduction::new(graph, *reduction, &epilogue.axes, phases.is_some())
+        });
         Ok(Problem {
             graph: self.decomposed.clone(),
             matmul: Matmul::new(op.math),
@@ -342,11 +342,6 @@ fn check_epilogue(
     has_phases: bool,
 ) -> Result<bool> {
     let dims = &graph.tensors[c].dims;
-    if let Some(at) = epilogue.reduced.first().filter(|_| has_phases) {
-        let name = &graph.tensors[*at].name;
-        let text = format!("`{name}` is reduced next to phases of a strided image");
-        return Err(Error::not_supported(text));
-    }
     let tensors = epilogue.inputs().chain(epilogue.program.outputs.iter().copied());
     let tensors = stored(graph, tensors);
     let reduced = stored(graph, epilogue.reduced.iter().copied());

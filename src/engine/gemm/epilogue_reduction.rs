@@ -69,19 +69,23 @@ pub(super) fn reductions_of(
 }
 
 impl EpilogueReduction {
-    /// A reduction of a matrix with these axes.
+    /// A reduction of a matrix with these axes. Where batches are phases of an image too, its
+    /// results are of all phases.
     ///
     /// # Errors
-    /// `NotSupported` when both rows and columns are kept, or only some of the batches.
+    /// `NotSupported` when both rows and columns are kept, only some of the batches, or rows of
+    /// phases.
     pub(super) fn new(
         graph: CanonicalGraph<'_>,
         (op, [operand, result]): (Reduction, [usize; 2]),
         axes: &Axes,
+        has_phases: bool,
     ) -> Result<EpilogueReduction> {
         let [from, to] = [operand, result].map(|at| &graph.tensors[at].dims);
         let name = &graph.tensors[result].name;
         let is_kept = |axis: &usize| from[*axis] == to[*axis];
-        let batches: BTreeSet<bool> = axes.batches.iter().flatten().map(is_kept).collect();
+        let mut batches: BTreeSet<bool> = axes.batches.iter().flatten().map(is_kept).collect();
+        batches.extend(has_phases.then_some(false));
         if batches.len() > 1 {
             return Err(Error::not_supported(format!("`{name}` reduces some of the batches")));
         }
@@ -98,6 +102,10 @@ impl EpilogueReduction {
                 return Err(Error::not_supported(text));
             }
         };
+        if has_phases && kept == Kept::Rows {
+            let text = format!("`{name}` keeps rows next to phases of a strided image");
+            return Err(Error::not_supported(text));
+        }
         Ok(EpilogueReduction {
             op,
             operand,

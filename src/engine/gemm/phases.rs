@@ -181,6 +181,11 @@ impl Phases {
         Number { least, most, text }
     }
 
+    /// Rows of all phases.
+    pub(super) fn all_rows(&self) -> i64 {
+        self.rows.iter().fold(0, |all, rows| all.saturating_add(*rows))
+    }
+
     /// Where the rows of a phase end.
     pub(super) fn rows_end(&self) -> Option<String> {
         self.over(ROWS, &self.rows).text
@@ -193,20 +198,22 @@ impl Phases {
 
     /// The tables of what differs.
     pub(super) fn tables(&self) -> Vec<Table> {
-        let table = |name: String, values: Vec<i64>, about| {
-            let differs = self.over(&name, &values).text.is_some();
-            differs.then_some(Table { name, values, about })
-        };
-        let gemm = [
-            table(ROWS.to_owned(), self.rows.clone(), "rows of the GEMM"),
-            table(K.to_owned(), self.ks.clone(), "K of the GEMM"),
-        ];
+        let gemm = [self.rows_table(), self.table(K.to_owned(), self.ks.clone(), "K of the GEMM")];
         let axes = 0..self.along[0].len();
         let own = axes.flat_map(|axis| {
-            let one = move |of: Property| table(of.name(axis), self.values(of, axis), of.about());
-            Property::ALL.map(one)
+            Property::ALL.map(|of| self.table(of.name(axis), self.values(of, axis), of.about()))
         });
         gemm.into_iter().chain(own).flatten().collect()
+    }
+
+    /// The table of rows, where phases differ in them.
+    pub(super) fn rows_table(&self) -> Option<Table> {
+        self.table(ROWS.to_owned(), self.rows.clone(), "rows of the GEMM")
+    }
+
+    fn table(&self, name: String, values: Vec<i64>, about: &'static str) -> Option<Table> {
+        let differs = self.over(&name, &values).text.is_some();
+        differs.then_some(Table { name, values, about })
     }
 }
 

@@ -449,7 +449,7 @@ impl<'a> Layout<'_, 'a> {
         let Collapse { fusions: [a, b, epilogue], m, .. } = collapse;
         let reductions = reductions
             .iter()
-            .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes));
+            .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes, false));
         let extent = |axes: &Vec<usize>| axes.iter().map(|axis| dims(tensors[2])[*axis]).product();
         let batches: Vec<i64> = epilogue.axes.batches.iter().map(extent).collect();
         check_multiplications(batches.iter().copied().chain([m, n, k]))?;
