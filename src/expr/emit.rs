@@ -296,8 +296,14 @@ impl Emitter<'_> {
             let scale = (op.alpha1 != one).then(|| op.alpha1.literal(math));
             let arguments: Vec<&str> = [x].into_iter().chain(scale.as_deref()).collect();
             match op.mode {
-                Mode::TanhFwd => return self.call("tanh_approx", &arguments),
-                Mode::SigmoidFwd => return self.call("sigmoid_approx", &arguments),
+                Mode::TanhFwd => {
+                    self.functions.extend(["exp2_approx", "reciprocal_approx"]);
+                    return self.call("tanh_approx", &arguments);
+                }
+                Mode::SigmoidFwd => {
+                    self.functions.extend(["exp2_approx", "reciprocal_approx"]);
+                    return self.call("sigmoid_approx", &arguments);
+                }
                 _ => {}
             }
         }
@@ -314,7 +320,10 @@ impl Emitter<'_> {
             Mode::LogicalNot => truth(format!("{x} == 0"), math),
             Mode::ReluFwd => self.relu(op, x, math),
             Mode::SigmoidFwd => self.call("sigmoid", &[x]),
-            Mode::GeluFwd => self.call("gelu", &[x]),
+            Mode::GeluFwd => {
+                self.functions.extend((math == Math::F32).then_some("exp2_approx"));
+                self.call("gelu", &[x])
+            }
             Mode::GeluApproxTanhFwd => self.call("gelu_approx_tanh", &[x]),
             Mode::EluFwd => self.call("elu", &[x, &op.elu_alpha.literal(math)]),
             Mode::SoftplusFwd => self.call("softplus", &[x, &op.softplus_beta.literal(math)]),
@@ -400,7 +409,10 @@ impl Emitter<'_> {
             }
             Mode::TanhBwd => self.call("tanh_bwd", &[x, dy]),
             Mode::SigmoidBwd => self.call("sigmoid_bwd", &[x, dy]),
-            Mode::GeluBwd => self.call("gelu_bwd", &[x, dy]),
+            Mode::GeluBwd => {
+                self.functions.extend((math == Math::F32).then_some("exp2_approx"));
+                self.call("gelu_bwd", &[x, dy])
+            }
             Mode::GeluApproxTanhBwd => self.call("gelu_approx_tanh_bwd", &[x, dy]),
             Mode::EluBwd => self.call("elu_bwd", &[x, dy, &op.elu_alpha.literal(math)]),
             Mode::SoftplusBwd => {
@@ -494,7 +506,10 @@ mod tests {
             ]
         );
         assert_eq!(emitted.input_types, ["float", "i32"]);
-        assert_eq!(emitted.functions.into_iter().collect::<Vec<_>>(), ["gelu", "round_bf16"]);
+        assert_eq!(
+            emitted.functions.into_iter().collect::<Vec<_>>(),
+            ["exp2_approx", "gelu", "round_bf16"]
+        );
     }
 
     #[test]

@@ -233,7 +233,7 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
         Mode::EluFwd if x < 0.0 => 3.0 * y,
         Mode::SoftplusFwd => y * (4.0 + argument(op.softplus_beta, x)),
         Mode::SwishFwd => y * (4.0 + argument(op.swish_beta, x)),
-        // x / 2 * (1 + erf(..)): the sum cancels for negative x, the error stays relative to x.
+        // x P(X < x), where the probability is within 1.6 epsilon: the error stays relative to x.
         Mode::GeluFwd => 2.0 * x.abs() + 2.0 * y,
         Mode::GeluApproxTanhFwd => 3.0 * x.abs() + 2.0 * y,
         Mode::ReluFwd if op.relu_lower_clip_slope.get() != 0.0 => {

@@ -124,9 +124,14 @@ pub fn fused_layer(
     }))
 }
 
-/// The gradient of an image behind a ReLU and a batch norm, with sums of that one's parameters.
+/// The gradient of a strided image behind a ReLU and a batch norm, with sums of that one's
+/// parameters; phases have 60 rows, or 48.
 pub fn norm_gradient() -> OperationGraph {
-    windowed("backward_data", "norm_gradient")
+    graph(json!({
+        "pass": "backward_data", "dtype": "bf16", "n": 3, "c": 24, "k": 16, "image": [9, 8],
+        "filter": [3, 3], "strides": [2, 2], "pre": [1, 1], "post": [1, 1],
+        "lay": "channels_last", "fused": "norm_gradient",
+    }))
 }
 
 /// Two groups behind each other, channels last, which are batches of a GEMM.

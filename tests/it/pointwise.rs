@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Mode, Pointwise};
-use kiln::{DType, OperationGraph, TensorDesc, VariantPack};
+use kiln::{Config, DType, Kiln, OperationGraph, TensorDesc, VariantPack};
 
 use crate::cases::{File, Instance};
 use crate::harness::{self, Values};
@@ -105,6 +105,29 @@ fn a_buffer_may_be_input_and_output() {
     let after = buffer.to_vec().unwrap();
     for (at, element) in after.chunks_exact(4).enumerate() {
         assert_eq!(DType::F32.read(element), -(at as f64));
+    }
+}
+
+/// Values of every sign, exponent and leading seven bits, infinities and NaNs among them, and
+/// those between, where functions have the largest error that hardware may make.
+#[test]
+fn gelu_is_as_near_everywhere() {
+    let fronts = (0..=u16::MAX).map(|bits| f32::from_bits(u32::from(bits) << 16));
+    let within = (-(1 << 16)..1 << 16).map(|at| at as f32 * 9.1e-5);
+    let values: Vec<f64> = fronts.chain(within).map(f64::from).collect();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[values.len() as i64], DType::F32);
+    let dy = graph.input("dy", &[1], DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[x]).unwrap();
+    let dx = graph.pointwise(Pointwise::new(Mode::GeluBwd), &[x, dy]).unwrap();
+    graph.output(y, "y", DType::F32);
+    graph.output(dx, "dx", DType::F32);
+    let graph = graph.build().unwrap();
+    let inputs = Values::from([(x, values), (dy, vec![1.0])]);
+    let worst = Config { sim_worst: Some(true), ..harness::checked(None) };
+    let worst = Kiln::open(worst).unwrap();
+    for kiln in harness::dialects().into_iter().chain([&worst]) {
+        harness::check(kiln, &graph, None, &inputs, "gelu");
     }
 }
 

@@ -8,13 +8,13 @@ use crate::engine::access::{ACCESS_BYTES_MAX, volume};
 use crate::engine::convolution::depthwise_filter_schedule::Schedule;
 use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, counted, factor};
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::Walk;
+use crate::engine::convolution::walk::{Meetings, Walk};
 use crate::engine::instruction::multiply_add;
 use crate::engine::items::{Axes, Fusion, Item, Kernel, Point};
 use crate::graph::MatmulMath;
 
 /// Names of the kernels' own variables and functions.
-const OWN_WORDS: [&str; 29] = [
+const OWN_WORDS: [&str; 33] = [
     "age",
     "age_of",
     "all",
@@ -27,6 +27,8 @@ const OWN_WORDS: [&str; 29] = [
     "is_read",
     "left",
     "m",
+    "meeting0",
+    "meeting1",
     "next",
     "partial",
     "partials",
@@ -41,6 +43,8 @@ const OWN_WORDS: [&str; 29] = [
     "strips",
     "sums",
     "tap",
+    "tap0_of",
+    "tap1_of",
     "taps",
     "top",
     "value",
@@ -66,6 +70,7 @@ pub(super) struct Parameters {
     #[serde(flatten)]
     walk: Walk,
     has_gaps: bool,
+    meetings: Option<[Meetings; 2]>,
     counted: Vec<Count>,
     image: Factor,
     response: Factor,
@@ -102,6 +107,7 @@ impl Parameters {
             images: shape.n,
             walk,
             has_gaps: walk.has_gaps(settings.strip),
+            meetings: walk.meetings(),
             counted: counted(problem),
             image,
             response,

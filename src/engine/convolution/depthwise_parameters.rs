@@ -8,12 +8,12 @@ use crate::engine::access::{ceil_div, volume};
 use crate::engine::convolution::depthwise::Settings;
 use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, counted, factor};
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::Walk;
+use crate::engine::convolution::walk::{Meetings, Walk};
 use crate::engine::instruction::multiply_add;
 use crate::engine::items::{Axes, Fusion, Kernel, Point};
 
 /// Names of a kernel's own variables and functions.
-const OWN_WORDS: [&str; 25] = [
+const OWN_WORDS: [&str; 29] = [
     "age",
     "age_of",
     "all",
@@ -27,6 +27,8 @@ const OWN_WORDS: [&str; 25] = [
     "is_read",
     "left",
     "m",
+    "meeting0",
+    "meeting1",
     "phase",
     "read",
     "response",
@@ -35,6 +37,8 @@ const OWN_WORDS: [&str; 25] = [
     "step",
     "strip",
     "sums",
+    "tap0_of",
+    "tap1_of",
     "taps",
     "top",
     "value",
@@ -67,6 +71,8 @@ pub(super) struct Parameters {
     /// Whether some columns that a strip covers belong to no tap, in a walk that is not spread.
     #[serde(skip_serializing_if = "Option::is_none")]
     has_gaps: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meetings: Option<[Meetings; 2]>,
     counted: Vec<Count>,
     source: Factor,
     filter: Factor,
@@ -99,6 +105,7 @@ impl Parameters {
             walk,
             summed: walk.summed,
             has_gaps: (!walk.spread).then(|| walk.has_gaps(settings.strip)),
+            meetings: walk.meetings(),
             counted: counted(problem),
             source,
             filter,

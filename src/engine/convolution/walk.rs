@@ -35,6 +35,17 @@ pub(super) struct Walk {
     pub(super) result: [i64; 2],
 }
 
+/// How the taps follow each other that a row or a column which is read may meet: those from its
+/// own number times `inverse` on, `period` apart. Others meet none of the result's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Meetings {
+    period: i64,
+    inverse: i64,
+}
+
+/// Above it, all taps are asked, one by one.
+const PERIOD_MAX: i64 = 64;
+
 impl Walk {
     /// # Errors
     /// `NotSupported` with the rule that a convolution breaks.
@@ -83,6 +94,22 @@ impl Walk {
         let reach = |axis: usize| (taps[axis] - 1) * dilations[axis] - padding[axis];
         let paddings = [0, 1].map(reach);
         Ok(Walk { flipped: !reversed, paddings, ..along_response })
+    }
+
+    /// The taps that rows and columns meet, in a walk that is not spread.
+    pub(super) fn meetings(&self) -> Option<[Meetings; 2]> {
+        let along = |axis: usize| {
+            let (stride, dilation) = (self.strides[axis], self.dilations[axis]);
+            // Where both have a divisor in common there is none.
+            let inverse = (1..=stride)
+                .take_while(|_| stride <= PERIOD_MAX)
+                .find(|factor| (dilation % stride * factor - 1) % stride == 0);
+            match inverse {
+                Some(inverse) => Meetings { period: stride, inverse },
+                None => Meetings { period: 1, inverse: 1 },
+            }
+        };
+        (!self.spread).then(|| [0, 1].map(along))
     }
 
     /// Rows that a row meets: of the result, or of what is read in a spread walk.
