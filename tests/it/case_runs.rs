@@ -30,6 +30,9 @@ struct Outcome {
     refused: BTreeMap<String, usize>,
 }
 
+/// Ordinary runs of fewer instances of a case run all engines.
+const EVERY_ENGINE: usize = 8;
+
 /// Stands for those engines that are chosen for the parts of a graph.
 const CHOSEN: &str = "chosen";
 
@@ -43,6 +46,8 @@ struct Work<'a> {
     engines: &'a [String],
     /// Number of the instance in its case.
     number: u64,
+    /// Whether every engine runs it, or every second one, whose turn it is.
+    every_engine: bool,
     inputs: OnceLock<Values>,
     expected: OnceLock<HashMap<i64, Expected>>,
     values: fn(&OperationGraph) -> Values,
@@ -113,13 +118,21 @@ impl<'a> Work<'a> {
         expected
     }
 
+    /// Whether the engine at this position runs it.
+    fn takes(&self, at: usize) -> bool {
+        // Multiples of the root of 2, the fraction of them in 2^-32: every engine meets all values
+        // of a parameter, on every device, whose turns are multiples of the golden ratio.
+        let fraction = (self.number as u32).wrapping_mul(0x6a09_e667);
+        self.every_engine || at as u32 % 2 == fraction >> 31
+    }
+
     /// Runs it on all engines and devices, and goes on after a failure.
     fn run(&self, state: &Mutex<(Outcomes<'a>, Vec<String>)>) {
         for device in self.instance.devices(self.case) {
             let simulated = harness::simulated_by_turns(device, self.number);
             let Some(kiln) = simulated else { continue };
             let first = OnceLock::new();
-            for engine in self.engines {
+            for (_, engine) in self.engines.iter().enumerate().filter(|(at, _)| self.takes(*at)) {
                 let run = || self.outcome(kiln, device, engine, &first);
                 let outcome = panic::catch_unwind(AssertUnwindSafe(run));
                 let (outcomes, failures) = &mut *state.lock().unwrap();
@@ -152,10 +165,13 @@ fn run(name: &str, values: fn(&OperationGraph) -> Values) {
     for (case, instances) in &instances {
         let engines = case.engines.as_ref().unwrap_or(&file.engines);
         let wanted = instances.iter().filter(|of| of.what.contains(&filter));
+        let turns = case.turns && !case.same_bits && instances.len() >= EVERY_ENGINE;
+        let on_gpu = harness::kiln().device().kind() != "sim";
+        let every_engine = !turns || on_gpu || harness::all_are_wanted();
         let (inputs, expected) = (OnceLock::new(), OnceLock::new());
         work.extend(wanted.zip(0..).map(|(instance, number)| {
             let (inputs, expected) = (inputs.clone(), expected.clone());
-            Work { case, instance, engines, number, inputs, expected, values }
+            Work { case, instance, engines, number, every_engine, inputs, expected, values }
         }));
     }
     let (outcomes, failures) = all(work);

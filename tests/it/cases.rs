@@ -77,7 +77,7 @@ pub struct Case {
     devices: Vec<String>,
     /// Ordinary runs take one of the devices for each instance, by turns.
     #[serde(default = "yes")]
-    turns: bool,
+    pub turns: bool,
     #[serde(default)]
     with: Parameters,
     /// Lists of values by parameter, or of tuples by several, separated by blanks; a value that is
