@@ -27,6 +27,7 @@ mod reports;
 #[cfg(feature = "sim")]
 mod sim;
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -77,6 +78,18 @@ impl FromStr for DeviceChoice {
                 "unknown device `{text}`: expected auto, sim[:TARGET], cuda[:N] or null[:TARGET]"
             ))
         })
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    /// As it is parsed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Sim(target) => write!(f, "sim:{target}"),
+            DeviceChoice::Cuda(index) => write!(f, "cuda:{index}"),
+            DeviceChoice::Null(target) => write!(f, "null:{target}"),
+        }
     }
 }
 

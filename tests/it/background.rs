@@ -136,7 +136,7 @@ fn a_failed_compilation_leaves_the_general_kernel() {
     harness::compare(&graph, &inputs(&graph), &values, "failed");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();

@@ -16,6 +16,7 @@ mod dump;
 mod engines;
 mod exec;
 mod looped;
+mod measure;
 mod networks;
 mod options;
 mod pack;
@@ -112,6 +113,9 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Measure configurations of a problem and store the best for later plans
     Tune(tune::TuneArgs),
+    /// Time plans for `kiln tune`
+    #[command(hide = true)]
+    Measure(measure::MeasureArgs),
     /// Save and load plans: partition, engines and knobs of a problem
     Plan(plan::PlanArgs),
     /// Compile the kernels of a manifest ahead of the first call
@@ -249,6 +253,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Vjp(args) => vjp::vjp(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Tune(args) => tune::tune(&args),
+        Command::Measure(args) => measure::measure(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Warm(args) => warm::warm(&args),
         Command::Pack(args) => pack::pack(&args),

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::plan::{Tried, TriedSplit, TuneProgress, Tuned, TunedSplit};
+use kiln::plan::{ExecutionPlan, Trials, Tried, TriedSplit, TuneProgress, Tuned, TunedSplit};
 use kiln::{Config, Error, ErrorKind};
 use serde_json::{Value, json};
 
+use crate::measure::Elsewhere;
 use crate::options::{DeviceArgs, SelectionArgs};
 use crate::problem;
 use crate::progress::{progress_bar, tell};
@@ -19,7 +20,8 @@ Examples:
   kiln tune mlp.json --settings 100 --device cuda:0
   kiln tune mlp.json --device sim:h200 --json
 
-On a GPU configurations are timed. On the simulator each runs once, and its counters yield a lower
+On a GPU configurations are timed, by another process: one that faults or hangs is noted, and the
+others are measured. On the simulator each runs once, and its counters yield a lower
 bound for the GPU. The best configuration of every subgraph of the problem is stored in the cache
 folder as a JSON file and used by later plans for that GPU and version. Then the partition is
 measured with and without the fusions of its subgraphs; the best partition is stored too.";
@@ -55,10 +57,15 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         bar.set_position(done as u64);
         tell(&bar, what);
     };
+    let (mut here, mut elsewhere) = (Trials::new(&kiln), Elsewhere::new(&args.device));
+    let mut trial = |plan: &ExecutionPlan| match kiln.device().kind() {
+        "cuda" => elsewhere.measure(plan),
+        _ => here.measure(plan),
+    };
     let (mut tuned, mut splits) = (Vec::new(), Vec::new());
     for graph in problem.graphs() {
-        tuned.extend(kiln.tune(graph, args.settings, show)?);
-        splits.push(kiln.tune_split(graph, show)?);
+        tuned.extend(kiln.tune_by(graph, args.settings, &mut trial, show)?);
+        splits.push(kiln.tune_split_by(graph, &mut trial, show)?);
     }
     bar.finish_and_clear();
     if args.json {
@@ -74,7 +81,8 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         say!("{}", part.part.graph.to_string().trim_end());
         print_tried(&part.tried);
         let Tuned { us, heuristic_us, .. } = part;
-        say!("best    {} at {us:.2} us, the heuristic's {heuristic_us:.2} us", part.part.config);
+        let own = shown(*heuristic_us);
+        say!("best    {} at {us:.2} us, the heuristic's {own}", part.part.config);
         match &part.path {
             Some(path) => say!("kept in {}", path.display()),
             None => say!("not kept: there is no cache folder"),
@@ -86,15 +94,21 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A time, or that there is none.
+fn shown(us: Option<f64>) -> String {
+    us.map_or("-".to_owned(), |us| format!("{us:.2} us"))
+}
+
 fn print_split(split: &TunedSplit) {
     say!("\n{:>9}  split", "measured");
     for TriedSplit { parts, us, refused } in &split.tried {
-        let us = us.map_or("-".to_owned(), |us| format!("{us:.2} us"));
+        let us = shown(*us);
         let refused = refused.as_ref().map_or(String::new(), |text| format!("  {text}"));
         say!("{us:>9}  {}{refused}", parts.join(" + "));
     }
     let TunedSplit { parts, us, heuristic_us, path, .. } = split;
-    say!("best    {} parts at {us:.2} us, the heuristic's {heuristic_us:.2} us", parts.len());
+    let own = shown(*heuristic_us);
+    say!("best    {} parts at {us:.2} us, the heuristic's {own}", parts.len());
     if let Some(path) = path {
         say!("kept in {}", path.display());
     }
@@ -113,9 +127,8 @@ fn split_json(split: &TunedSplit) -> Value {
 fn print_tried(tried: &[Tried]) {
     say!("{:>9}  {:>9}", "measured", "predicted");
     for Tried { config, predicted_us, us, refused } in tried {
-        let shown = |us: &Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2} us"));
         let refused = refused.as_ref().map_or(String::new(), |text| format!("  {text}"));
-        say!("{:>9}  {:>9}  {config}{refused}", shown(us), shown(predicted_us));
+        say!("{:>9}  {:>9}  {config}{refused}", shown(*us), shown(*predicted_us));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::device::Stream;
 use crate::engine::{Choice, LAUNCH_US, Mode, Part, Selection, choices, machine_of, partition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frontend::{Values, random_values};
-use crate::graph::OperationGraph;
+use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::deploy::warm::Job;
 use crate::plan::execute::ExecutionPlan;
@@ -36,8 +36,8 @@ pub struct Tuned {
     pub part: Part,
     /// Its time in microseconds.
     pub us: f64,
-    /// Time of the heuristic's configuration, in microseconds.
-    pub heuristic_us: f64,
+    /// Time of the heuristic's configuration, in microseconds, if it could be measured.
+    pub heuristic_us: Option<f64>,
     /// All configurations tried, fastest first.
     pub tried: Vec<Tried>,
     /// The record's file, if there is a cache folder.
@@ -55,6 +55,65 @@ pub struct TuneProgress<'a> {
     pub what: &'a str,
 }
 
+/// The time of a plan in microseconds.
+pub(super) type Trial<'a> = dyn FnMut(&ExecutionPlan) -> Result<f64> + 'a;
+
+/// Measures plans on random inputs, which those of one graph share.
+#[derive(Debug)]
+pub struct Trials<'a> {
+    kiln: &'a Kiln,
+    /// The graph that was measured last, by its digest, and its inputs.
+    inputs: Option<(GraphDigest, Values)>,
+}
+
+impl<'a> Trials<'a> {
+    /// Trials on a device.
+    pub fn new(kiln: &'a Kiln) -> Trials<'a> {
+        Trials { kiln, inputs: None }
+    }
+
+    /// The time of a plan in microseconds: the median of several launches on a GPU, on the
+    /// simulator what its machine code and the counters of a launch say.
+    ///
+    /// # Errors
+    /// As [`ExecutionPlan::execute`]; `BadParam` on a device that neither times nor counts;
+    /// `NotSupported` for kernels that spill, where they are not timed.
+    pub fn measure(&mut self, plan: &ExecutionPlan) -> Result<f64> {
+        let (kiln, graph) = (self.kiln, plan.graph());
+        let known = self.inputs.take().filter(|(of, _)| *of == graph.digest());
+        let (_, inputs) = self.inputs.insert(match known {
+            Some(known) => known,
+            None => (graph.digest(), random_values(graph, SEED)?),
+        });
+        let device = kiln.device();
+        if device.kind() == "cuda" {
+            return kiln.timed(plan, inputs);
+        }
+        let spilled = |kernel: &&PlannedKernel| kernel.report().resources.spill_bytes > 0;
+        if let Some(kernel) = plan.kernels().iter().find(spilled) {
+            let (config, bytes) = (kernel.config(), kernel.report().resources.spill_bytes);
+            return Err(Error::not_supported(format!(
+                "{config} spills {bytes} bytes of registers per thread, which counts do not show"
+            )));
+        }
+        let machine = machine_of(device.target());
+        let counters = kiln.trial(plan, inputs)?.counters;
+        let launched = plan.kernels().iter().filter(|kernel| kernel.launch().grid > 0).count();
+        // Counters do not include the gaps between kernels.
+        let mut us = LAUNCH_US * launched.saturating_sub(1) as f64;
+        for (kernel, counters) in plan.kernels().iter().zip(&counters) {
+            if kernel.launch().grid == 0 {
+                continue;
+            }
+            let counters = counters.as_ref().ok_or_else(|| {
+                Error::bad_param("tuning needs a GPU, or a simulated device that counts")
+            })?;
+            us += estimated_us(kernel, counters, device.target(), &machine);
+        }
+        Ok(us)
+    }
+}
+
 impl Kiln {
     /// Measures up to `settings_max` configurations of each part of a graph, those with the
     /// shortest predicted times, and records the best.
@@ -67,6 +126,23 @@ impl Kiln {
         &self,
         graph: &OperationGraph,
         settings_max: usize,
+        progress: impl FnMut(TuneProgress<'_>),
+    ) -> Result<Vec<Tuned>> {
+        let mut trials = Trials::new(self);
+        self.tune_by(graph, settings_max, |plan| trials.measure(plan), progress)
+    }
+
+    /// As [`Kiln::tune`], by trials made elsewhere, such as in a process that may be lost with its
+    /// device: `trial` gives the time of a plan in microseconds.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`]; `DeviceLost` when a trial returns it. What else a trial returns is noted
+    /// with the configuration ([`Tried::refused`]).
+    pub fn tune_by(
+        &self,
+        graph: &OperationGraph,
+        settings_max: usize,
+        mut trial: impl FnMut(&ExecutionPlan) -> Result<f64>,
         mut progress: impl FnMut(TuneProgress<'_>),
     ) -> Result<Vec<Tuned>> {
         let target = self.device().target();
@@ -74,7 +150,7 @@ impl Kiln {
         let parts = partition(graph, target, &rules)?;
         let tuned = parts
             .into_iter()
-            .map(|part| self.tune_part(part, settings_max, &mut progress))
+            .map(|part| self.tune_part(part, settings_max, &mut trial, &mut progress))
             .collect::<Result<Vec<_>>>()?;
         // The next plan of this graph uses the record.
         self.plans.remove(&graph.digest());
@@ -85,6 +161,7 @@ impl Kiln {
         &self,
         part: Part,
         settings_max: usize,
+        trial: &mut Trial<'_>,
         progress: &mut dyn FnMut(TuneProgress<'_>),
     ) -> Result<Tuned> {
         let target = self.device().target();
@@ -100,12 +177,13 @@ impl Kiln {
         self.compile_all_of(&part, &wanted, progress)?;
         let total = wanted.len();
         let mut tried = Vec::new();
-        let mut heuristic_us = f64::INFINITY;
+        let mut heuristic_us = None;
         for (done, Choice { config, predicted_us, .. }) in wanted.iter().enumerate() {
             let own = Part { graph: part.graph.clone(), config: config.clone() };
-            let measured = self.measure(&part.graph, vec![own]);
-            if let (0, Ok(us)) = (done, &measured) {
-                heuristic_us = *us;
+            let plan = self.plan_parts(&part.graph, vec![own]);
+            let measured = plan.and_then(|plan| trial(&plan));
+            if done == 0 {
+                heuristic_us = measured.as_ref().ok().copied();
             }
             let (us, refused) = match measured {
                 Ok(us) => (Some(us), None),
@@ -159,37 +237,6 @@ impl Kiln {
             progress(TuneProgress { done, total, what: stem });
         })?;
         Ok(())
-    }
-
-    /// The time of a graph with these parts, in microseconds.
-    pub(in crate::plan) fn measure(&self, graph: &OperationGraph, parts: Vec<Part>) -> Result<f64> {
-        let plan = self.plan_parts(graph, parts)?;
-        let inputs = random_values(graph, SEED)?;
-        if self.device().kind() == "cuda" {
-            return self.timed(&plan, &inputs);
-        }
-        let spilled = |kernel: &&PlannedKernel| kernel.report().resources.spill_bytes > 0;
-        if let Some(kernel) = plan.kernels().iter().find(spilled) {
-            let (config, bytes) = (kernel.config(), kernel.report().resources.spill_bytes);
-            return Err(Error::not_supported(format!(
-                "{config} spills {bytes} bytes of registers per thread, which counts do not show"
-            )));
-        }
-        let machine = machine_of(self.device().target());
-        let counters = self.trial(&plan, &inputs)?.counters;
-        let launched = plan.kernels().iter().filter(|kernel| kernel.launch().grid > 0).count();
-        // Counters do not include the gaps between kernels.
-        let mut us = LAUNCH_US * launched.saturating_sub(1) as f64;
-        for (kernel, counters) in plan.kernels().iter().zip(&counters) {
-            if kernel.launch().grid == 0 {
-                continue;
-            }
-            let counters = counters.as_ref().ok_or_else(|| {
-                Error::bad_param("tuning needs a GPU, or a simulated device that counts")
-            })?;
-            us += estimated_us(kernel, counters, self.device().target(), &machine);
-        }
-        Ok(us)
     }
 
     /// The median time of [`TIMED`] launches on a GPU, in microseconds.

@@ -10,7 +10,8 @@ use crate::engine::{Mode, Notes, Part, Selection, splits_undone};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
-use crate::plan::tuning::settings::TuneProgress;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::tuning::settings::{Trials, TuneProgress};
 use crate::plan::tuning::winners::{Measurement, SplitRecord, TriedSplit};
 
 /// Result of tuning the partition of a graph.
@@ -20,8 +21,8 @@ pub struct TunedSplit {
     pub parts: Vec<Part>,
     /// Its time in microseconds.
     pub us: f64,
-    /// Time of the heuristic's partition, in microseconds.
-    pub heuristic_us: f64,
+    /// Time of the heuristic's partition, in microseconds, if it could be measured.
+    pub heuristic_us: Option<f64>,
     /// All partitions tried, fastest first.
     pub tried: Vec<TriedSplit>,
     /// The record's file, if there is a cache folder and more than one partition.
@@ -38,6 +39,20 @@ impl Kiln {
     pub fn tune_split(
         &self,
         graph: &OperationGraph,
+        progress: impl FnMut(TuneProgress<'_>),
+    ) -> Result<TunedSplit> {
+        let mut trials = Trials::new(self);
+        self.tune_split_by(graph, |plan| trials.measure(plan), progress)
+    }
+
+    /// As [`Kiln::tune_split`], by trials made elsewhere.
+    ///
+    /// # Errors
+    /// As [`Kiln::tune_by`].
+    pub fn tune_split_by(
+        &self,
+        graph: &OperationGraph,
+        mut trial: impl FnMut(&ExecutionPlan) -> Result<f64>,
         mut progress: impl FnMut(TuneProgress<'_>),
     ) -> Result<TunedSplit> {
         let target = self.device().target();
@@ -51,7 +66,8 @@ impl Kiln {
         let mut measured = Vec::new();
         for (done, parts) in std::iter::once(own).chain(others).enumerate() {
             let parts = self.inner.with_winners(graph, parts, target)?;
-            let us = match self.measure(graph, parts.clone()) {
+            let plan = self.plan_parts(graph, parts.clone());
+            let us = match plan.and_then(|plan| trial(&plan)) {
                 Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
                 us => us,
             };
@@ -63,7 +79,7 @@ impl Kiln {
             measured.push((parts, us));
         }
         let us = |of: &Result<f64>| *of.as_ref().unwrap_or(&f64::INFINITY);
-        let heuristic_us = us(&measured[0].1);
+        let heuristic_us = measured[0].1.as_ref().ok().copied();
         // A stable sort: among equals the heuristic's comes first.
         measured.sort_by(|(_, a), (_, b)| us(a).total_cmp(&us(b)));
         let tried = measured.iter().map(|(parts, us)| TriedSplit {

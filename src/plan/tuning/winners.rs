@@ -64,7 +64,7 @@ pub(in crate::plan) struct Measurement {
     /// `time` or `counts`.
     measured: String,
     us: f64,
-    heuristic_us: f64,
+    heuristic_us: Option<f64>,
 }
 
 impl Measurement {
@@ -72,7 +72,7 @@ impl Measurement {
         device: &Device,
         target: &Target,
         us: f64,
-        heuristic_us: f64,
+        heuristic_us: Option<f64>,
     ) -> Measurement {
         Measurement {
             kiln_tuned: SCHEMA,
