@@ -45,8 +45,8 @@ pub trait Engine: Send + Sync {
         false
     }
 
-    /// Whether an element that is added to a result's is read by the thread that writes it, and
-    /// by no other: both may then be in one place.
+    /// Whether an element that is added to a result's is read by the thread that writes it, or by
+    /// its block before all threads meet, and by no other: both may then be in one place.
     fn adds_in_place(&self) -> bool {
         false
     }

@@ -59,16 +59,17 @@ impl OperationGraph {
         &self.operations
     }
 
-    /// What results are added to, with these: `beta` scales what the memory of a result held, and a
-    /// residual is added to a product, and a gradient stays as it was. Both are in memory, and
-    /// nothing else reads the former.
+    /// What results are added to, with these: `beta` scales what the memory of a result held, a
+    /// residual is added to a product or a sum, and a gradient stays as it was. Both are in memory,
+    /// and nothing else reads the former.
     pub(crate) fn added(&self) -> impl Iterator<Item = [i64; 2]> + '_ {
         let stored = |uid: &i64| self.tensor(*uid).is_ok_and(|of| !of.is_virtual && !of.by_value);
         let readers = |uid: &i64| {
             let read = self.operations.iter().flat_map(|of| &of.inputs);
             read.filter(|input| *input == uid).count()
         };
-        let multiplies = self.operations.iter().any(|of| matches!(of.op, Op::Matmul(_)));
+        let sums = |of: &Operation| matches!(of.op, Op::Matmul(_) | Op::Reduction(_));
+        let sums = self.operations.iter().any(sums);
         self.operations.iter().filter_map(move |operation| {
             let mut result = operation.outputs[0];
             let before = match &operation.op {
@@ -79,8 +80,8 @@ impl OperationGraph {
                     result = operation.outputs[1];
                     operation.inputs.last()
                 }
-                // A residual that is added to a product.
-                Op::Pointwise(op) if op.mode == Mode::Add && multiplies => {
+                // A residual that is added to a product or a sum.
+                Op::Pointwise(op) if op.mode == Mode::Add && sums => {
                     let mut residuals = operation.inputs.iter().filter(|uid| stored(uid));
                     residuals.next().filter(|_| residuals.next().is_none())
                 }

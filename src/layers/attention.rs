@@ -304,7 +304,7 @@ impl Built {
         let (dtype, count) = layer.tensor(AttentionRole::WeightGradients)?;
         let adds = layer.pass == AttentionPass::BackwardWeights && count > 0;
         let whole = TensorDesc::packed(0, "weights", &[count], dtype);
-        let sum = adds.then(|| Sum::new(kiln, &whole, 0)).transpose()?;
+        let sum = adds.then(|| Sum::new(kiln, &whole)).transpose()?;
         Ok(Built { layer, stages, sum })
     }
 

@@ -305,7 +305,7 @@ impl PersistentRnn {
                 graphs.zip(first.iter().zip(&*configs)).map(plan).collect::<Result<_>>()?
             }
         };
-        Built::new(kiln, pass, &networks, plans)
+        Built::new(&networks, plans)
     }
 
     /// Completes a pack with memory for all states that a pass needs and it lacks.

@@ -4,8 +4,8 @@
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::layers::rnn_pack::RnnSlots;
-use crate::layers::weight_sum::{SCRATCH_ALIGNMENT, Sum};
-use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
+use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
+use crate::plan::{DeviceMemory, ExecutionPlan, Slot, VariantPack};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 
 /// A pass through a network.
@@ -40,14 +40,11 @@ pub(super) struct Built {
     plans: Vec<Planned>,
     /// The caller's tensors and their sizes in bytes.
     roles: Vec<(Role, u64)>,
-    /// Of the weights' pass, what adds its results to the gradients in memory.
-    sums: Vec<Sum>,
 }
 
 /// The location of a graph tensor.
 #[derive(Clone, Copy)]
 struct View {
-    uid: i64,
     role: Role,
     offset_bytes: u64,
     bytes: u64,
@@ -72,21 +69,21 @@ impl Pass {
         Ok(match self {
             Pass::Forward => vec![rnn.network(extent, with)?],
             Pass::BackwardData => vec![rnn.training(extent, with)?.data],
-            Pass::BackwardWeights => rnn.training(extent, with)?.weights,
+            Pass::BackwardWeights => {
+                let own = rnn.training(extent, with)?.weights.into_iter();
+                own.map(Network::adding).collect::<Result<_>>()?
+            }
         })
     }
 
-    /// The most bytes that a call keeps in the workspace behind what the plans use: results that
-    /// are added to what is in memory, or states that are overwritten in place.
-    pub(super) fn kept_bytes_max(self, network: &Network) -> u64 {
+    /// The most bytes that a call keeps in the workspace behind what the plans use: states that are
+    /// overwritten in place.
+    pub(super) fn kept_bytes_max(network: &Network) -> u64 {
         let used = |role: Role| match network.roles().any(|own| own == role) {
             true => network.bytes(role).next_multiple_of(SCRATCH_ALIGNMENT),
             false => 0,
         };
-        match self {
-            Pass::BackwardWeights => network.bytes(Role::WeightGradients),
-            _ => IN_PLACE.iter().map(|[read, written]| used(*read).min(used(*written))).sum(),
-        }
+        IN_PLACE.iter().map(|[read, written]| used(*read).min(used(*written))).sum()
     }
 }
 
@@ -100,19 +97,14 @@ impl Planned {
             let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
             let bytes = tensor.span_bytes()?;
             pack.place(uid, DeviceMemory { address: 0, bytes });
-            views.push(View { uid, role: place.role, offset_bytes, bytes });
+            views.push(View { role: place.role, offset_bytes, bytes });
         }
         Ok(Planned { plan, pack, views })
     }
 }
 
 impl Built {
-    pub(super) fn new(
-        kiln: &Kiln,
-        pass: Pass,
-        networks: &[Network],
-        plans: Vec<ExecutionPlan>,
-    ) -> Result<Built> {
+    pub(super) fn new(networks: &[Network], plans: Vec<ExecutionPlan>) -> Result<Built> {
         let mut roles: Vec<(Role, u64)> = Vec::new();
         for network in networks {
             let own = network.roles().map(|role| (role, network.bytes(role)));
@@ -122,17 +114,7 @@ impl Built {
         }
         let planned = networks.iter().zip(plans).map(|(network, plan)| Planned::new(network, plan));
         let plans: Vec<Planned> = planned.collect::<Result<_>>()?;
-        let mut sums = Vec::new();
-        if pass == Pass::BackwardWeights {
-            for (network, planned) in networks.iter().zip(&plans) {
-                let results = planned.views.iter();
-                for view in results.filter(|view| view.role == Role::WeightGradients) {
-                    let tensor = network.graph.tensor(view.uid)?;
-                    sums.push(Sum::new(kiln, tensor, view.offset_bytes)?);
-                }
-            }
-        }
-        Ok(Built { plans, roles, sums })
+        Ok(Built { plans, roles })
     }
 
     /// The plan of the forward pass.
@@ -182,11 +164,7 @@ impl Built {
         let mut pack = *given;
         let overwritten = self.in_place(given);
         let sizes = overwritten.iter().flatten().map(|(_, _, bytes)| bytes);
-        let kept = match self.sums.is_empty() {
-            true => sizes.map(|bytes| bytes.next_multiple_of(SCRATCH_ALIGNMENT)).sum(),
-            false => self.bytes_of(Role::WeightGradients),
-        };
-        let mut results = None;
+        let kept = sizes.map(|bytes| bytes.next_multiple_of(SCRATCH_ALIGNMENT)).sum();
         if kept > 0 {
             let (mut to, owner) = self.behind(pass, given.workspace, kept)?;
             for (role, from, bytes) in overwritten.into_iter().flatten() {
@@ -194,11 +172,6 @@ impl Built {
                 stream.copy(from, to, bytes)?;
                 pack.set(role, Slot::Memory { address: to, bytes, owner });
                 to += bytes.next_multiple_of(SCRATCH_ALIGNMENT);
-            }
-            if !self.sums.is_empty() {
-                let whole = Slot::Memory { address: to, bytes: kept, owner };
-                pack.set(Role::WeightGradients, whole);
-                results = Some(whole);
             }
         }
         for Planned { plan, pack: own, views } in &mut self.plans {
@@ -209,11 +182,6 @@ impl Built {
             }
             own.workspace = pack.workspace;
             plan.execute(stream, own)?;
-        }
-        if let (Some(results), Some(gradients)) = (results, given.slot(Role::WeightGradients)) {
-            for sum in &mut self.sums {
-                sum.execute(stream, results, gradients)?;
-            }
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ impl Kiln {
             for (at, network) in networks.iter().enumerate() {
                 let like = first.as_ref().map_or(&network.graph, |first| &first[at].graph);
                 let plans = self.workspace_bytes_max(&network.graph, like)?;
-                let kept = pass.kept_bytes_max(network);
+                let kept = Pass::kept_bytes_max(network);
                 let bytes = plans.next_multiple_of(SCRATCH_ALIGNMENT) + kept;
                 space.workspace_bytes = space.workspace_bytes.max(bytes);
                 space.reserve_bytes = network.bytes(Role::Reserve);

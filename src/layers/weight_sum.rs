@@ -20,12 +20,11 @@ pub enum WeightGradientMode {
 /// Alignment of results within the workspace, in bytes.
 pub(super) const SCRATCH_ALIGNMENT: u64 = 256;
 
-/// The gradient of a weight tensor, added to what is in memory.
+/// The gradients of a weight space, added to what is in memory.
 #[derive(Clone)]
 pub(super) struct Sum {
     plan: ExecutionPlan,
     pack: VariantPack,
-    offset_bytes: u64,
     bytes: u64,
 }
 
@@ -33,8 +32,8 @@ impl Sum {
     /// Uids of what is in memory, of what is added to it, and of the sum.
     const UIDS: [i64; 3] = [1, 2, 3];
 
-    /// Of a tensor at this offset of the weight space.
-    pub(super) fn new(kiln: &Kiln, tensor: &TensorDesc, offset_bytes: u64) -> Result<Sum> {
+    /// Of a whole weight space.
+    pub(super) fn new(kiln: &Kiln, tensor: &TensorDesc) -> Result<Sum> {
         let bytes = tensor.span_bytes()?;
         let named = [("before", 1), ("gradient", 2), ("after", 3)];
         let tensors = named.map(|(name, uid)| {
@@ -49,7 +48,7 @@ impl Sum {
         for uid in plan.tensors() {
             pack.place(uid, DeviceMemory { address: 0, bytes });
         }
-        Ok(Sum { plan, pack, offset_bytes, bytes })
+        Ok(Sum { plan, pack, bytes })
     }
 
     /// Adds to what is in the weight space `gradients` what lies alike in `results`.
@@ -61,7 +60,7 @@ impl Sum {
     ) -> Result<()> {
         for (uid, slot) in &mut self.pack.entries {
             let whole = if *uid == Sum::UIDS[1] { results } else { gradients };
-            *slot = whole.piece(self.offset_bytes, self.bytes);
+            *slot = whole.piece(0, self.bytes);
         }
         self.plan.execute(stream, &self.pack)
     }

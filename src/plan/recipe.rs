@@ -331,12 +331,24 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
         pieces
     };
     let own = pieces(tensor.uid);
-    if parts.iter().all(|of| any(of, |engine| engine.adds_in_place())) && parts.len() == 1 {
-        let mut added = graph.added();
-        let Some(pair) = added.find(|pair| pair.contains(&tensor.uid)) else { return 0 };
+    // What a result is added to, where the part that reads it is the one that writes the result.
+    if let Some(pair) = graph.added().find(|pair| pair.contains(&tensor.uid)) {
+        let has = |of: &&BuiltPart, uid: &i64| of.part.graph.tensor(*uid).is_ok();
+        let mut touching = parts.iter().filter(|of| pair.iter().any(|uid| has(of, uid)));
+        let only = touching.next().filter(|_| touching.next().is_none());
+        let adds = only.is_some_and(|of| {
+            let within = |other: &TensorDesc| {
+                let mut pairs = other.dims.iter().zip(&tensor.dims);
+                other.dims.len() == tensor.dims.len() && pairs.all(|(other, own)| other <= own)
+            };
+            let is_whole = of.part.graph.tensors().iter().all(within);
+            any(of, |engine| engine.adds_in_place()) || in_place(of) && is_whole
+        });
         let alike = pieces(pair[0]) == pieces(pair[1]) && pieces(pair[0]).len() == 1;
-        let at = uids.iter().position(|other| alike && *other == pair[0]);
-        return at.map_or(0, |at| at as u32 + 1);
+        if adds && alike {
+            let at = uids.iter().position(|other| *other == pair[0]);
+            return at.map_or(0, |at| at as u32 + 1);
+        }
     }
     let largest = |axis: usize| tensors.iter().filter_map(|other| other.dims.get(axis)).max();
     let is_whole = |dims: &Vec<i64>| (0..dims.len()).all(|axis| largest(axis) == Some(&dims[axis]));

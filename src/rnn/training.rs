@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::dropout::{POSITION_BYTES, SEED_BYTES};
 use crate::error::{Error, Result};
-use crate::expr::{Mode, Pointwise};
+use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::{Op, Operation, OperationGraph, RowLayout, Vjp, cone, zero_beyond_lengths};
 use crate::rnn::lower::{ALIGNMENT, Extent, Network, Place};
 use crate::rnn::network::Rnn;
@@ -180,4 +180,47 @@ fn masked(
         builder.operation_into(operation.op.clone(), &inputs, &operation.outputs);
     }
     builder.build()
+}
+
+impl Network {
+    /// The same, whose gradients of weights are added to what is in their place: a tensor of that
+    /// place is an input, and nothing is rounded before the sum.
+    ///
+    /// # Errors
+    /// As [`OperationGraph::builder`]'s.
+    pub(crate) fn adding(self) -> Result<Network> {
+        let mut builder = OperationGraph::builder();
+        self.graph.tensors().iter().for_each(|tensor| _ = builder.tensor(tensor.clone()));
+        let mut places = self.places.clone();
+        for operation in self.graph.operations() {
+            let mut outputs = operation.outputs.clone();
+            let mut sums = Vec::new();
+            for uid in &mut outputs {
+                let of_weights = |of: &&Place| of.uid == *uid && of.role == Role::WeightGradients;
+                let Some(place) = self.places.iter().find(of_weights) else { continue };
+                let tensor = self.graph.tensor(*uid)?;
+                let named = |name: &str| format!("{}_{name}", tensor.name);
+                let math = Math::of(tensor.dtype);
+                // What views have is of one type.
+                let dtype = match operation.op {
+                    Op::Pointwise(_) | Op::Matmul(_) | Op::Reduction(_) => math.dtype(),
+                    _ => tensor.dtype,
+                };
+                let (name, before) = (named("before"), builder.fresh_uid());
+                builder.tensor(TensorDesc { uid: before, name, ..tensor.clone() });
+                places.push(Place { uid: before, ..*place });
+                let own = builder.fresh_uid();
+                let sum = TensorDesc::packed(own, &named("own"), &tensor.dims, dtype);
+                builder.tensor(TensorDesc { is_virtual: true, ..sum });
+                sums.push((Pointwise::new(Mode::Add).math(math), [own, before], *uid));
+                *uid = own;
+            }
+            builder.operation_into(operation.op.clone(), &operation.inputs, &outputs);
+            for (op, inputs, sum) in sums {
+                builder.pointwise_into(op, &inputs, sum);
+            }
+        }
+        places.sort_by_key(|place| place.uid);
+        Ok(Network { graph: builder.build()?, places, ..self })
+    }
 }

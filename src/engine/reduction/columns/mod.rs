@@ -38,6 +38,10 @@ impl Engine for ColumnsEngine {
         NAME
     }
 
+    fn adds_in_place(&self) -> bool {
+        true
+    }
+
     fn support<'a>(
         &self,
         graph: CanonicalGraph<'a>,
