@@ -210,7 +210,7 @@ impl Network {
                 builder.tensor(TensorDesc { uid: before, name, ..tensor.clone() });
                 places.push(Place { uid: before, ..*place });
                 let own = builder.fresh_uid();
-                let sum = TensorDesc::packed(own, &named("own"), &tensor.dims, dtype);
+                let sum = TensorDesc::packed(own, named("own"), &tensor.dims, dtype);
                 builder.tensor(TensorDesc { is_virtual: true, ..sum });
                 sums.push((Pointwise::new(Mode::Add).math(math), [own, before], *uid));
                 *uid = own;
