@@ -349,7 +349,8 @@ impl Device {
                 false => 0,
             });
         }
-        for (variable, &address) in module.ast.variables.iter().zip(&addresses) {
+        let placed = module.ast.variables.iter().zip(&addresses);
+        for (variable, &address) in placed.filter(|(_, address)| **address != 0) {
             // Uninitialised variables are zero.
             let mut bytes = variable.init.clone();
             bytes.resize(variable.bytes as usize, 0);
@@ -365,9 +366,7 @@ impl Device {
                 let at = relocation.offset as usize;
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
-            if address != 0 {
-                self.write(address, &bytes)?;
-            }
+            self.write(address, &bytes)?;
         }
         Ok(addresses)
     }

@@ -71,7 +71,7 @@ impl OperationGraph {
         let sums = |of: &Operation| matches!(of.op, Op::Matmul(_) | Op::Reduction(_));
         let sums = self.operations.iter().any(sums);
         self.operations.iter().filter_map(move |operation| {
-            let mut result = operation.outputs[0];
+            let mut result = *operation.outputs.first()?;
             let before = match &operation.op {
                 Op::Convolution(op) if op.reads_result() => operation.inputs.last(),
                 Op::Resample(op) if op.reads_result() => operation.inputs.last(),

@@ -198,3 +198,22 @@ fn managed_variables_are_the_hosts_too() {
         assert!(error.contains(at), "{error}");
     }
 }
+
+/// A fuzzer's text: shared memory that no kernel uses, of which the host has as little.
+#[test]
+#[cfg(target_os = "linux")]
+fn unused_shared_variables_take_no_memory() {
+    let text = "
+        .version 8.3
+        .target sm_90
+        .address_size 64
+        .shared .align 8 .b8 cell[4294967295];
+        .visible .entry test() { ret; }
+    ";
+    let module = Module::load(text).unwrap();
+    device().launch(&module.kernel("test").unwrap(), &Launch::default(), &[]).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let most: u64 = most.trim().trim_end_matches(" kB").trim().parse().unwrap();
+    assert!(most < 3 << 20, "the tests had {most} kB at a time");
+}
