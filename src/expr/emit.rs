@@ -153,6 +153,12 @@ impl Emitter<'_> {
         format!("op::{function}({})", arguments.join(", "))
     }
 
+    /// The same of a function of the normal distribution.
+    fn call_normal(&mut self, function: &'static str, arguments: &[&str], math: Math) -> String {
+        self.functions.extend((math == Math::F32).then_some("exp2_approx"));
+        self.call(function, arguments)
+    }
+
     /// A random number at a position.
     fn drawn(&mut self, draw: &Draw, position: &str) -> String {
         let seed = match draw.seed {
@@ -295,16 +301,14 @@ impl Emitter<'_> {
         if self.emission.activations == Activations::Approximate && math == Math::F32 {
             let scale = (op.alpha1 != one).then(|| op.alpha1.literal(math));
             let arguments: Vec<&str> = [x].into_iter().chain(scale.as_deref()).collect();
-            match op.mode {
-                Mode::TanhFwd => {
-                    self.functions.extend(["exp2_approx", "reciprocal_approx"]);
-                    return self.call("tanh_approx", &arguments);
-                }
-                Mode::SigmoidFwd => {
-                    self.functions.extend(["exp2_approx", "reciprocal_approx"]);
-                    return self.call("sigmoid_approx", &arguments);
-                }
-                _ => {}
+            let approximate = match op.mode {
+                Mode::TanhFwd => Some("tanh_approx"),
+                Mode::SigmoidFwd => Some("sigmoid_approx"),
+                _ => None,
+            };
+            if let Some(function) = approximate {
+                self.functions.extend(["exp2_approx", "reciprocal_approx"]);
+                return self.call(function, &arguments);
             }
         }
         let x = &scaled(x, op.alpha1, math);
@@ -320,10 +324,7 @@ impl Emitter<'_> {
             Mode::LogicalNot => truth(format!("{x} == 0"), math),
             Mode::ReluFwd => self.relu(op, x, math),
             Mode::SigmoidFwd => self.call("sigmoid", &[x]),
-            Mode::GeluFwd => {
-                self.functions.extend((math == Math::F32).then_some("exp2_approx"));
-                self.call("gelu", &[x])
-            }
+            Mode::GeluFwd => self.call_normal("gelu", &[x], math),
             Mode::GeluApproxTanhFwd => self.call("gelu_approx_tanh", &[x]),
             Mode::EluFwd => self.call("elu", &[x, &op.elu_alpha.literal(math)]),
             Mode::SoftplusFwd => self.call("softplus", &[x, &op.softplus_beta.literal(math)]),
@@ -409,10 +410,7 @@ impl Emitter<'_> {
             }
             Mode::TanhBwd => self.call("tanh_bwd", &[x, dy]),
             Mode::SigmoidBwd => self.call("sigmoid_bwd", &[x, dy]),
-            Mode::GeluBwd => {
-                self.functions.extend((math == Math::F32).then_some("exp2_approx"));
-                self.call("gelu_bwd", &[x, dy])
-            }
+            Mode::GeluBwd => self.call_normal("gelu_bwd", &[x, dy], math),
             Mode::GeluApproxTanhBwd => self.call("gelu_approx_tanh_bwd", &[x, dy]),
             Mode::EluBwd => self.call("elu_bwd", &[x, dy, &op.elu_alpha.literal(math)]),
             Mode::SoftplusBwd => {

@@ -10,7 +10,7 @@ use crate::codegen::KernelSource;
 use crate::compile::Image;
 use crate::device::{Device, Launch, Launchable, MAP_WORDS, ReportSite, Waited};
 use crate::dtype::DType;
-use crate::engine::{Engine, EngineConfig, Part, engine_named};
+use crate::engine::{EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, InPlace, OperationGraph};
 use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap, Wait};
@@ -316,10 +316,8 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
 
 /// The class of a tensor ([`Binding::class`]).
 fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u32 {
-    let any = |of: &BuiltPart, property: fn(&dyn Engine) -> bool| {
-        engine_named(&of.part.config.engine).is_ok_and(property)
-    };
-    let in_place = |of: &BuiltPart| any(of, |engine| engine.elementwise());
+    let engine = |of: &BuiltPart| engine_named(&of.part.config.engine);
+    let in_place = |of: &BuiltPart| engine(of).is_ok_and(|engine| engine.elementwise());
     let CanonicalGraph { tensors, uids, offsets, .. } = graph.canonical();
     // What kernels touch of a tensor: all of it, or some pieces.
     let pieces = |uid: i64| {
@@ -342,7 +340,7 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
                 other.dims.len() == tensor.dims.len() && pairs.all(|(other, own)| other <= own)
             };
             let is_whole = of.part.graph.tensors().iter().all(within);
-            any(of, |engine| engine.adds_in_place()) || in_place(of) && is_whole
+            engine(of).is_ok_and(|engine| engine.adds_in_place(is_whole))
         });
         let alike = pieces(pair[0]) == pieces(pair[1]) && pieces(pair[0]).len() == 1;
         if adds && alike {

@@ -75,7 +75,7 @@ pub struct Case {
     /// Simulated devices; both dialects of PTX where nothing is said.
     #[serde(default = "both_dialects")]
     devices: Vec<String>,
-    /// Ordinary runs take one of the devices for each instance, by turns.
+    /// Ordinary runs take one of the devices for each instance, and every second engine, by turns.
     #[serde(default = "yes")]
     pub turns: bool,
     #[serde(default)]

@@ -3,7 +3,7 @@
 
 use kiln::device::Counters;
 use kiln::engine::{self, LayoutType, Supported};
-use kiln::expr::{Mode, Pointwise};
+use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{
     BnBackwardWeights, GenStats, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
     ReductionOp,
@@ -39,6 +39,44 @@ fn tall_columns_are_split() {
             }
         }
     }
+}
+
+/// A sum is added to what its memory held; elements that are added to and reduced twice are not:
+/// deviations are of what was there before.
+#[test]
+fn sums_alone_are_added_in_place() {
+    let add = Op::Reduction(Reduction { op: ReductionOp::Add, math: Math::F32 });
+    let row = |uid, name| TensorDesc::packed(uid, name, &[1, 40], DType::F32);
+    let inner = |uid, name| TensorDesc { is_virtual: true, ..row(uid, name) };
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[300, 40], DType::F32);
+    let before = graph.input("before", &[1, 40], DType::F32);
+    let sum = graph.tensor(inner(100, "sum"));
+    graph.operation_into(add.clone(), &[x], &[sum]);
+    let all = graph.pointwise(Pointwise::new(Mode::Add), &[sum, before]).unwrap();
+    graph.output(all, "all", DType::F32);
+    harness::check_added_in_place(&graph.build().unwrap(), &[ENGINE], 1);
+
+    let mut graph = OperationGraph::builder();
+    let [x, residual] = ["x", "residual"].map(|name| graph.input(name, &[300, 40], DType::F32));
+    let negative = graph.pointwise(Pointwise::new(Mode::Neg), &[x]).unwrap();
+    let element = graph.pointwise(Pointwise::new(Mode::Add), &[negative, residual]).unwrap();
+    graph.output(element, "element", DType::F32);
+    let sum = graph.tensor(inner(100, "sum"));
+    graph.operation_into(add.clone(), &[element], &[sum]);
+    let apart = graph.pointwise(Pointwise::new(Mode::Sub), &[element, sum]).unwrap();
+    let squared = graph.pointwise(Pointwise::new(Mode::Mul), &[apart, apart]).unwrap();
+    let squares = graph.tensor(row(200, "squares"));
+    graph.operation_into(add, &[squared], &[squares]);
+    let graph = graph.build().unwrap();
+    let kiln = harness::kiln();
+    let config = supported(&graph, kiln.device().target()).heuristic();
+    let plan = kiln.plan_with(&graph, &config).unwrap();
+    let inputs = graph.inputs().map(|of| (of.uid, harness::fill(of, 5, 2.0))).collect();
+    let mut bound = harness::bind(kiln, &graph, &inputs).unwrap();
+    bound.read_from(graph.tensor(element).unwrap(), graph.tensor(residual).unwrap());
+    let error = harness::run_bound(kiln, &plan, &bound).unwrap_err().to_string();
+    assert!(error.contains("is written but its memory overlaps"), "{error}");
 }
 
 /// The same graph with channels last in all of its four-dimensional tensors.

@@ -55,7 +55,7 @@ fn tuning_without_a_trial_that_ends_says_why() {
     let fault = [("KILN_SIM_FAULT", "pointwise")];
     let Some(output) = on_driver(&tune, &fault) else { return };
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert_eq!(output.status.code(), Some(6), "{errors}");
     assert!(errors.contains("no configuration could be measured: "), "{errors}");
     assert!(errors.contains("the device is lost: CUDA_ERROR_ILLEGAL_ADDRESS"), "{errors}");
     // Nothing is kept as the best.

@@ -62,6 +62,8 @@ pub fn measure(args: &MeasureArgs) -> kiln::Result<ExitCode> {
 pub struct Elsewhere {
     device: DeviceArgs,
     running: Option<Running>,
+    /// Whether the last process was lost with its device.
+    lost: bool,
 }
 
 struct Running {
@@ -73,7 +75,15 @@ struct Running {
 impl Elsewhere {
     /// On the device of these options.
     pub fn new(device: &DeviceArgs) -> Elsewhere {
-        Elsewhere { device: device.clone(), running: None }
+        Elsewhere { device: device.clone(), running: None, lost: false }
+    }
+
+    /// An error of tuning: the device is lost if the last trial ended so.
+    pub fn told(&self, error: Error) -> Error {
+        match self.lost {
+            true => Error::with(ErrorKind::DeviceLost, error.to_string()),
+            false => error,
+        }
     }
 
     /// The time of a plan in microseconds.
@@ -92,6 +102,7 @@ impl Elsewhere {
         _ = writeln!(running.plans, "{line}").and_then(|()| running.plans.flush());
         let answer = running.answers.recv_timeout(TRIAL_MAX);
         let answer = answer.map(|line| serde_json::from_str::<Answer>(&line));
+        self.lost = matches!(answer, Ok(Ok(Answer::Lost(_))));
         let why = match answer {
             Ok(Ok(Answer::Us(us))) => return Ok(us),
             Ok(Ok(Answer::Refused(why))) => return Err(failed(why)),

@@ -58,14 +58,17 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         tell(&bar, what);
     };
     let (mut here, mut elsewhere) = (Trials::new(&kiln), Elsewhere::new(&args.device));
-    let mut trial = |plan: &ExecutionPlan| match kiln.device().kind() {
-        "cuda" => elsewhere.measure(plan),
-        _ => here.measure(plan),
-    };
     let (mut tuned, mut splits) = (Vec::new(), Vec::new());
     for graph in problem.graphs() {
-        tuned.extend(kiln.tune_by(graph, args.settings, &mut trial, show)?);
-        splits.push(kiln.tune_split_by(graph, &mut trial, show)?);
+        let mut trial = |plan: &ExecutionPlan| match kiln.device().kind() {
+            "cuda" => elsewhere.measure(plan),
+            _ => here.measure(plan),
+        };
+        let of_parts = kiln.tune_by(graph, args.settings, &mut trial, show);
+        let both = of_parts.and_then(|of| Ok((of, kiln.tune_split_by(graph, &mut trial, show)?)));
+        let (of_parts, split) = both.map_err(|error| elsewhere.told(error))?;
+        tuned.extend(of_parts);
+        splits.push(split);
     }
     bar.finish_and_clear();
     if args.json {

@@ -37,7 +37,7 @@ impl Engine for DepthwiseEngine {
         NAME
     }
 
-    fn adds_in_place(&self) -> bool {
+    fn adds_in_place(&self, _is_whole: bool) -> bool {
         true
     }
 

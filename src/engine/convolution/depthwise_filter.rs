@@ -39,7 +39,7 @@ impl Engine for DepthwiseFilterEngine {
         NAME
     }
 
-    fn adds_in_place(&self) -> bool {
+    fn adds_in_place(&self, _is_whole: bool) -> bool {
         true
     }
 

@@ -28,7 +28,7 @@ impl Engine for DirectEngine {
         NAME
     }
 
-    fn adds_in_place(&self) -> bool {
+    fn adds_in_place(&self, _is_whole: bool) -> bool {
         true
     }
 

@@ -40,7 +40,7 @@ impl Engine for CtcEngine {
         NAME
     }
 
-    fn adds_in_place(&self) -> bool {
+    fn adds_in_place(&self, _is_whole: bool) -> bool {
         true
     }
 

@@ -96,7 +96,7 @@ impl Engine for MmaEngine {
         NAME
     }
 
-    fn adds_in_place(&self) -> bool {
+    fn adds_in_place(&self, _is_whole: bool) -> bool {
         true
     }
 

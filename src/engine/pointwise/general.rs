@@ -52,6 +52,10 @@ impl Engine for GeneralEngine {
     fn elementwise(&self) -> bool {
         true
     }
+
+    fn adds_in_place(&self, is_whole: bool) -> bool {
+        is_whole
+    }
 }
 
 settings! { struct Settings { index, rank } }

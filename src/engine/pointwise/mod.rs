@@ -65,6 +65,10 @@ impl Engine for PointwiseEngine {
     fn elementwise(&self) -> bool {
         true
     }
+
+    fn adds_in_place(&self, is_whole: bool) -> bool {
+        is_whole
+    }
 }
 
 /// Checks that a graph is pointwise, and the architecture one that the templates are for.

@@ -55,9 +55,6 @@ pub struct TuneProgress<'a> {
     pub what: &'a str,
 }
 
-/// The time of a plan in microseconds.
-pub(super) type Trial<'a> = dyn FnMut(&ExecutionPlan) -> Result<f64> + 'a;
-
 /// Measures plans on random inputs, which those of one graph share.
 #[derive(Debug)]
 pub struct Trials<'a> {
@@ -161,7 +158,7 @@ impl Kiln {
         &self,
         part: Part,
         settings_max: usize,
-        trial: &mut Trial<'_>,
+        trial: &mut dyn FnMut(&ExecutionPlan) -> Result<f64>,
         progress: &mut dyn FnMut(TuneProgress<'_>),
     ) -> Result<Tuned> {
         let target = self.device().target();

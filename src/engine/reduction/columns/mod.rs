@@ -38,8 +38,9 @@ impl Engine for ColumnsEngine {
         NAME
     }
 
-    fn adds_in_place(&self) -> bool {
-        true
+    // Elements that are reduced may be read again, in a later phase.
+    fn adds_in_place(&self, is_whole: bool) -> bool {
+        !is_whole
     }
 
     fn support<'a>(
