@@ -1,5 +1,5 @@
-//! Which engine wins, with which knobs, for 66 named problems on three GPUs: a golden file. A
-//! difference is reviewed as code; `make golden` rewrites it.
+//! Which engine wins, with which knobs, for 66 named problems and for gradients, on three GPUs each:
+//! golden files. A difference is reviewed as code; `make golden` rewrites them.
 
 use std::fmt::Write;
 
@@ -9,6 +9,7 @@ use kiln::graph::{
     Attention, AttentionShape, Band, Diagonal, GenStats, GraphBuilder, Matmul, MatmulMath,
     NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp,
 };
+use kiln::plan::Problem;
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -277,22 +278,47 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
     ]
 }
 
-#[test]
-fn winners() {
-    let problems = problems();
-    assert_eq!(problems.len(), 66);
+/// The engines of named graphs on each of these GPUs, a line for each part.
+fn table(targets: &[&str], problems: &[(String, Vec<OperationGraph>)]) -> String {
     let mut table = String::new();
-    for target in ["a100", "rtx4090", "h200"] {
+    for target in targets {
         let target = Target::named(target).unwrap();
         writeln!(table, "{target}").unwrap();
-        for (name, graph) in &problems {
-            let parts = engine::partition(graph, &target, &Selection::default())
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-            for (number, part) in parts.iter().enumerate() {
+        for (name, graphs) in problems {
+            let parts = graphs.iter().flat_map(|graph| {
+                engine::partition(graph, &target, &Selection::default())
+                    .unwrap_or_else(|error| panic!("{name}: {error}"))
+            });
+            for (number, part) in parts.enumerate() {
                 let name = if number == 0 { name } else { "" };
                 writeln!(table, "  {name:24} {}", part.config).unwrap();
             }
         }
     }
-    assert_golden("winners", &table);
+    table
+}
+
+#[test]
+fn winners() {
+    let problems: Vec<_> =
+        problems().into_iter().map(|(name, graph)| (name.to_owned(), vec![graph])).collect();
+    assert_eq!(problems.len(), 66);
+    assert_golden("winners", &table(&["a100", "rtx4090", "h200"], &problems));
+}
+
+/// Gradients of attention, and all passes of networks in training.
+#[test]
+fn winners_of_gradients() {
+    let rows: serde_json::Value =
+        serde_json::from_str(include_str!("../data/gradients.json")).unwrap();
+    let rows = rows.as_array().expect("there are rows");
+    let problems: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let name = row["name"].as_str().expect("it has a name");
+            let problem = Problem::from_json(&row["problem"].to_string()).expect(name);
+            (name.to_owned(), problem.graphs().into_iter().cloned().collect())
+        })
+        .collect();
+    assert_golden("winners_gradients", &table(&["t4", "a100", "h200"], &problems));
 }

@@ -4,7 +4,7 @@ use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored_bytes, volume};
 use crate::engine::convolution::depthwise_parameters::Parameters;
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::Walk;
+use crate::engine::convolution::walk::{GAIN_MIN, Walk};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
@@ -18,15 +18,18 @@ use crate::target::Target;
 
 const NAME: &str = "convolution_depthwise";
 
-/// Threads that hide each other's latency: two blocks of 128 on every SM, each thread with the
-/// loads of a row of its strip in flight.
-const THREADS_SM: i64 = 256;
+/// Threads that hide each other's latency, and those of [`REGISTERS_BUSY`] that an SM has at a time:
+/// six blocks of 128.
+const THREADS_SM: i64 = 768;
 
-/// Registers of a thread besides those of its filter, sums and elements.
-const REGISTERS_OWN: i64 = 48;
+/// The most registers that are expected of a thread of which an SM has enough.
+const REGISTERS_BUSY: i64 = 88;
+
+/// Registers of a thread besides those of its filter, sums and elements: ptxas takes 14 to 28.
+const REGISTERS_OWN: i64 = 24;
 
 /// The most registers that a setting is expected to take, below which nothing spills.
-const REGISTERS_MAX: i64 = 224;
+const REGISTERS_MAX: i64 = 200;
 
 /// The engine `convolution_depthwise`.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +101,8 @@ fn walk_of(problem: &Problem<'_>) -> Walk {
     Walk::of(problem).expect("the engine supports the graph")
 }
 
-fn registers(problem: &Problem<'_>, walk: &Walk, settings: Settings) -> i64 {
+/// Registers that a thread is expected to take.
+pub(super) fn registers(problem: &Problem<'_>, walk: &Walk, settings: Settings) -> i64 {
     let words = if problem.op.math == MatmulMath::F64 { 2 } else { 1 };
     let Settings { items, strip, .. } = settings;
     let elements =
@@ -139,7 +143,6 @@ impl Tunable<4> for Depthwise<'_> {
         let wanted = THREADS_SM * i64::from(self.target.sm_count);
         let walk = walk_of(&problem);
         let [height, width] = walk.walked();
-        let fits = |of: &Settings| registers(&problem, &walk, *of) <= REGISTERS_MAX;
         let most = self.items_max(&problem);
         let all = [8, 4, 2, 1].into_iter().filter(|items| *items <= most);
         let all = all.flat_map(|items| [4, 2, 1].map(|strip| (items, strip)));
@@ -147,13 +150,24 @@ impl Tunable<4> for Depthwise<'_> {
             .flat_map(|(items, strip)| {
                 [32, 16, 8, 4].map(|rows| Settings { items, rows, strip, threads: 128 })
             })
-            .filter(|of| of.strip < 2 * width && (of.rows < 2 * height || of.rows == 4) && fits(of))
+            .filter(|of| of.strip < 2 * width && (of.rows < 2 * height || of.rows == 4))
             .collect();
-        let busy = all.iter().find(|of| self.points(&problem, **of) >= wanted);
-        let least = Settings { items: 1, rows: 1, strip: 1, threads: 128 };
+        let needed = |of: &Settings| registers(&problem, &walk, *of);
+        // Of a large filter, the fewest.
+        let least = all.iter().map(needed).min().unwrap_or(0).min(REGISTERS_MAX);
+        let light: Vec<Settings> =
+            all.into_iter().filter(|of| needed(of) <= least.max(REGISTERS_BUSY)).collect();
+        let points = |of: &Settings| self.points(&problem, *of);
+        // Steps of all waves of threads that follow each other on an SM.
+        let steps = |of: &Settings| ceil_div(points(of), wanted) * (of.rows + walk.ages() - 1);
+        let busy = light.iter().find(|of| points(of) >= wanted).and_then(|first| {
+            let alike = |of: &&Settings| (of.items, of.strip) == (first.items, first.strip);
+            light.iter().filter(alike).filter(|of| points(of) >= wanted).min_by_key(|of| steps(of))
+        });
         // Of too little work for the device, that of the most threads.
-        let spread = all.iter().max_by_key(|of| self.points(&problem, **of));
-        busy.or(spread).copied().unwrap_or(least)
+        let spread = light.iter().max_by_key(|of| points(of));
+        let one = Settings { items: 1, rows: 1, strip: 1, threads: 128 };
+        busy.or(spread).copied().unwrap_or(one)
     }
 
     fn reasons(&self) -> Vec<String> {
@@ -162,8 +176,10 @@ impl Tunable<4> for Depthwise<'_> {
             format!(
                 "items={items}: up to an access of 16 bytes, if every SM has {THREADS_SM} threads"
             ),
-            format!("rows={rows}: the most that leave them; a row is read once"),
-            format!("strip={strip}: columns that share what they read, as far as registers last"),
+            format!("rows={rows}: the fewest steps of those that leave them; a row is read once"),
+            format!(
+                "strip={strip}: columns that share what they read, with {REGISTERS_BUSY} registers"
+            ),
             format!("threads={threads}: whole warps that share what they read in L1"),
         ]
     }
@@ -173,6 +189,10 @@ impl Tunable<4> for Depthwise<'_> {
             Settings { strip: settings.strip / 2, ..settings },
             Settings { items: settings.items / 2, ..settings },
         ]
+    }
+
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

@@ -3,10 +3,12 @@
 
 use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored_bytes, volume};
 use crate::engine::convolution::depthwise_filter_parameters::{Combine, Parameters};
-use crate::engine::convolution::depthwise_filter_schedule::{Extents, Schedule, Settings};
+use crate::engine::convolution::depthwise_filter_schedule::{
+    COMBINE_THREADS, Extents, Schedule, Settings,
+};
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::Walk;
+use crate::engine::convolution::walk::{GAIN_MIN, Walk};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
@@ -20,15 +22,14 @@ use crate::target::Target;
 
 const NAME: &str = "convolution_depthwise_filter";
 
-/// Threads that hide each other's latency: two CTAs of 128 on every SM, each thread with the loads
-/// of a row of its strip in flight.
-const THREADS_SM: i64 = 256;
+/// Threads that hide each other's latency, and those of [`REGISTERS_BUSY`] that an SM has at a time.
+const THREADS_SM: i64 = 768;
 
-/// The most partials of a sum by the heuristic: one thread adds them up.
-const SPLIT_MAX: i64 = 32;
+/// The most registers that are expected of a thread of which an SM has enough.
+const REGISTERS_BUSY: i64 = 96;
 
-/// Threads of a CTA of the kernel that combines partials.
-const COMBINE_THREADS: i64 = 128;
+/// The most partials of a sum by the heuristic.
+const SPLIT_MAX: i64 = 256;
 
 /// The engine `convolution_depthwise_filter`.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +106,11 @@ impl Tunable<5> for DepthwiseFilter<'_> {
         [
             knob("items", "neighbouring groups that a thread computes", &[1, 2, 4, 8]),
             knob("rows", "rows of the response along which a thread walks", &[1, 4, 8, 16, 32]),
-            knob("split", "CTAs that share the strips of a tap", &[1, 2, 4, 8, 16, 32, 64]),
+            knob(
+                "split",
+                "CTAs that share the strips of a tap",
+                &[1, 2, 4, 8, 16, 32, 64, 128, 256],
+            ),
             knob("strip", "neighbouring columns that a thread has", &[1, 2, 4, 8]),
             knob("threads", "threads per CTA", &[128, 256]),
         ]
@@ -122,23 +127,31 @@ impl Tunable<5> for DepthwiseFilter<'_> {
         let most = if channels_last { (ACCESS_BYTES_MAX / image_bytes).min(groups) } else { 1 };
         let all = [8, 4, 2, 1].into_iter().filter(|items| *items == 1 || *items <= most);
         let all = all.flat_map(|items| [4, 2, 1].map(|strip| (items, strip)));
-        let all: Vec<Settings> = all
-            .flat_map(|(items, strip)| {
-                let split = 1;
-                [32, 16, 8, 4].map(|rows| Settings { items, rows, split, strip, threads: 128 })
+        let all = all.flat_map(|(items, strip)| {
+            [32, 16, 8, 4].map(|rows| {
+                let with = |threads: i64| Settings { items, rows, split: 1, strip, threads };
+                let lanes = |of: Settings| self.extents.schedule(of).ok().map(|of| of.lanes);
+                // Of more warps a CTA leaves fewer partials, if their sums fit shared memory.
+                if lanes(with(256)) < lanes(with(128)) { with(128) } else { with(256) }
             })
+        });
+        let all: Vec<Settings> = all
             .filter(|of| of.strip < 2 * width && (of.rows < 2 * height || of.rows == 4))
             .filter(|of| self.extents.schedule(*of).is_ok())
             .collect();
+        let needed = |of: &Settings| self.extents.registers(*of);
+        // Of a large filter, the fewest.
+        let most = all.iter().map(needed).min().unwrap_or(0).max(REGISTERS_BUSY);
+        let light: Vec<Settings> = all.into_iter().filter(|of| needed(of) <= most).collect();
         let threads = |of: &Settings| {
             let chunks = self.extents.schedule(*of).map_or(0, |schedule| schedule.chunks);
             volume(&[chunks, self.extents.strips(*of)])
         };
-        let busy = all.iter().find(|of| threads(of) >= wanted);
-        let least = Settings { items: 1, rows: 1, split: 1, strip: 1, threads: 128 };
+        let busy = light.iter().find(|of| threads(of) >= wanted);
+        let one = Settings { items: 1, rows: 1, split: 1, strip: 1, threads: 128 };
         // Of too little work for the device, that of the most threads.
-        let spread = all.iter().max_by_key(|of| threads(of));
-        self.with_split(busy.or(spread).copied().unwrap_or(least))
+        let spread = light.iter().max_by_key(|of| threads(of));
+        self.with_split(busy.or(spread).copied().unwrap_or(one))
     }
 
     fn reasons(&self) -> Vec<String> {
@@ -149,8 +162,10 @@ impl Tunable<5> for DepthwiseFilter<'_> {
             ),
             format!("rows={rows}: the most that leave them; a row is read once"),
             format!("split={split}: CTAs for every SM, as long as their threads have strips"),
-            format!("strip={strip}: columns that share what they read, as far as registers last"),
-            format!("threads={threads}: whole warps that share what they read in L1"),
+            format!(
+                "strip={strip}: columns that share what they read, with {REGISTERS_BUSY} registers"
+            ),
+            format!("threads={threads}: whole warps that share what they read in L1, and partials"),
         ]
     }
 
@@ -159,6 +174,10 @@ impl Tunable<5> for DepthwiseFilter<'_> {
             Settings { strip: settings.strip / 2, ..settings },
             Settings { items: settings.items / 2, ..settings },
         ]
+    }
+
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     fn notes(&self, settings: Settings) -> Notes {
@@ -205,15 +224,16 @@ impl Tunable<5> for DepthwiseFilter<'_> {
             f64_instructions: if double { multiply_adds } else { 0.0 },
             tensor: None,
         };
+        let slices = ceil_div(split, schedule.parts());
         let second = KernelWork {
-            blocks: ceil_div(chunks * taps, COMBINE_THREADS) as u64,
+            blocks: ceil_div(chunks * taps * schedule.parts(), COMBINE_THREADS) as u64,
             threads: COMBINE_THREADS as u32,
             registers: 48,
             shared_bytes: 0,
             dram_bytes: partial_bytes,
             l2_bytes: partial_bytes,
-            in_flight_bytes: (COMBINE_THREADS * items * sum_bytes * split.min(8)) as f64,
-            round_trips: ceil_div(split, 8) as f64,
+            in_flight_bytes: (COMBINE_THREADS * items * sum_bytes * slices.min(8)) as f64,
+            round_trips: ceil_div(slices, 8) as f64,
             lane_instructions: volume(&[chunks, items, taps, split]) as f64 + finish,
             f64_instructions: 0.0,
             tensor: None,
@@ -253,9 +273,10 @@ impl Tunable<5> for DepthwiseFilter<'_> {
         let behind = distinct(
             problem.epilogue.followers().chain(problem.epilogue.program.outputs.iter().copied()),
         );
-        let combine = Combine::of(&problem, schedule, &behind, COMBINE_THREADS);
+        let combine = Combine::of(&problem, schedule, &behind);
         let taps = volume(&self.extents.walk.taps);
-        let mut second = launch(graph, schedule.chunks * taps, COMBINE_THREADS, &behind);
+        let threads = volume(&[schedule.chunks, taps, schedule.parts()]);
+        let mut second = launch(graph, threads, COMBINE_THREADS, &behind);
         second.arguments.push(Argument::Scratch(0));
         let second = KernelPlan {
             spec: names("combine", template).spec(self.target.arch, &combine),

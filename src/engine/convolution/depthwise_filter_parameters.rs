@@ -5,31 +5,36 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::access::{ACCESS_BYTES_MAX, volume};
-use crate::engine::convolution::depthwise_filter_schedule::Schedule;
+use crate::engine::convolution::depthwise_filter_schedule::{COMBINE_THREADS, Schedule};
 use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, counted, factor};
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::{Meetings, Walk};
+use crate::engine::convolution::walk::{Meetings, Walk, blocks_sm};
 use crate::engine::instruction::multiply_add;
 use crate::engine::items::{Axes, Fusion, Item, Kernel, Point};
 use crate::graph::MatmulMath;
 
 /// Names of the kernels' own variables and functions.
-const OWN_WORDS: [&str; 33] = [
+const OWN_WORDS: [&str; 38] = [
     "age",
     "age_of",
     "all",
     "bottom",
     "chunk",
+    "column",
     "column_of",
+    "first",
     "first_chunk",
     "first_strip",
     "image",
+    "is_live",
     "is_read",
     "left",
     "m",
     "meeting0",
     "meeting1",
     "next",
+    "own",
+    "part",
     "partial",
     "partials",
     "phase",
@@ -62,6 +67,7 @@ pub(super) struct Parameters {
     reductions: [&'static str; 1],
     reduces_across: bool,
     lanes: i64,
+    blocks_sm: i64,
     rows: i64,
     split: i64,
     partial_access: i64,
@@ -100,6 +106,7 @@ impl Parameters {
             reductions: [sum(op.math)],
             reduces_across: true,
             lanes: schedule.lanes,
+            blocks_sm: blocks_sm(schedule.registers, settings.threads),
             rows: settings.rows,
             split: settings.split,
             partial_access: partial_access(problem, settings.items),
@@ -127,6 +134,7 @@ pub(super) struct Combine {
     reductions: [&'static str; 1],
     reduces_across: bool,
     split: i64,
+    parts: i64,
     partial_access: i64,
     taps: [i64; 2],
     flipped: bool,
@@ -138,13 +146,8 @@ pub(super) struct Combine {
 }
 
 impl Combine {
-    /// Of a kernel of so many threads a CTA that takes these tensors.
-    pub(super) fn of(
-        problem: &Problem<'_>,
-        schedule: &Schedule,
-        passed: &[usize],
-        threads: i64,
-    ) -> Combine {
+    /// Of a kernel that takes these tensors.
+    pub(super) fn of(problem: &Problem<'_>, schedule: &Schedule, passed: &[usize]) -> Combine {
         let Problem { op, operands, epilogue, .. } = problem;
         let settings = schedule.settings;
         let walk = Walk::of(problem).expect("the engine supports the graph");
@@ -152,13 +155,14 @@ impl Combine {
         let context = context(problem, &chunks, (Item::Group, settings.items), &OWN_WORDS);
         let mut functions = BTreeSet::new();
         let wide = context.is_wide(most(problem, schedule));
-        let kernel = context.kernel(passed, &[], wide, threads, &mut functions);
+        let kernel = context.kernel(passed, &[], wide, COMBINE_THREADS, &mut functions);
         Combine {
             listing: context.listing(operands, &op.to_string()),
             element: op.math.dtype().register(),
             reductions: [sum(op.math)],
             reduces_across: false,
             split: settings.split,
+            parts: schedule.parts(),
             partial_access: partial_access(problem, settings.items),
             taps: walk.taps,
             flipped: walk.flipped,

@@ -5,17 +5,23 @@ use crate::engine::convolution::problem::Problem;
 use crate::engine::convolution::walk::Walk;
 use crate::engine::tunable::settings;
 
-/// Registers of a thread besides those of its sums and elements.
-const REGISTERS_OWN: i64 = 56;
+/// Registers of a thread besides those of its sums and elements: ptxas takes 12 to 24.
+const REGISTERS_OWN: i64 = 24;
 
 /// The most registers that a setting is expected to take, below which nothing spills.
-const REGISTERS_MAX: i64 = 224;
+const REGISTERS_MAX: i64 = 192;
 
 /// Threads of a warp.
 const WARP: i64 = 32;
 
 /// Bytes of a line, which threads next to each other read as a whole.
 const LINE_BYTES: i64 = 128;
+
+/// Threads of a CTA of the kernel that combines partials.
+pub(super) const COMBINE_THREADS: i64 = 256;
+
+/// The most of them that share the partials of a sum.
+const PARTS_MAX: i64 = 32;
 
 /// Shared memory of a CTA without asking for more.
 const SHARED_BYTES_MAX: i64 = 48 << 10;
@@ -38,6 +44,11 @@ impl Schedule {
     /// CTAs that share the groups.
     pub(super) fn blocks(&self) -> i64 {
         ceil_div(self.chunks, self.lanes)
+    }
+
+    /// Threads that share the partials of a sum.
+    pub(super) fn parts(&self) -> i64 {
+        self.settings.split.min(PARTS_MAX)
     }
 
     /// Threads that share the strips of a tap, of all CTAs.
@@ -81,7 +92,7 @@ impl Extents {
         }
     }
 
-    fn registers(&self, Settings { items, strip, .. }: Settings) -> i64 {
+    pub(super) fn registers(&self, Settings { items, strip, .. }: Settings) -> i64 {
         let elements = volume(&self.walk.taps) + self.walk.ages() * strip + 2;
         REGISTERS_OWN + self.sum_bytes / 4 * items * elements
     }

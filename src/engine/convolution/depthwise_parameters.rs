@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::access::{ceil_div, volume};
-use crate::engine::convolution::depthwise::Settings;
+use crate::engine::convolution::depthwise::{Settings, registers};
 use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, counted, factor};
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::{Meetings, Walk};
+use crate::engine::convolution::walk::{Meetings, Walk, blocks_sm};
 use crate::engine::instruction::multiply_add;
 use crate::engine::items::{Axes, Fusion, Kernel, Point};
 
@@ -63,6 +63,7 @@ pub(super) struct Parameters {
     /// Type in which operands are multiplied, which is that of sums.
     element: &'static str,
     multiply_add: &'static str,
+    blocks_sm: i64,
     rows: i64,
     strip: i64,
     #[serde(flatten)]
@@ -100,6 +101,7 @@ impl Parameters {
             listing: context.listing(operands, &op.to_string()),
             element: op.math.dtype().register(),
             multiply_add: multiply_add(op.math),
+            blocks_sm: blocks_sm(registers(problem, &walk, settings), settings.threads),
             rows: settings.rows,
             strip: settings.strip,
             walk,

@@ -10,7 +10,7 @@ use crate::engine::items::{Item, blocks, launch};
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
-use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::graph::{CanonicalGraph, ConvolutionPass, MatmulMath};
 use crate::kernel::{KernelPlan, Lowering};
 use crate::target::Target;
 
@@ -128,6 +128,11 @@ impl Tunable<2> for Direct<'_> {
         // Its address and conversion; groups of one channel have a tap's coordinates for each,
         // too: 125 instructions for 9 taps of f16, 1 and 4 items (MobileNet-v2's layers).
         let load = if apart { 5.0 } else { 2.0 };
+        // A gradient of an image asks all taps, of which those meet that are a stride apart.
+        let asked = match problem.op.pass {
+            ConvolutionPass::BackwardData => volume(&problem.window.filter_strides) as f64,
+            _ => 1.0,
+        };
         let operations = problem.graph.operations.len() as f64 * INSTRUCTIONS_OPERATION;
         let elements = volume(&problem.graph.tensors[problem.epilogue.tensor].dims) as f64;
         let double = problem.op.math == MatmulMath::F64;
@@ -142,7 +147,7 @@ impl Tunable<2> for Direct<'_> {
             l2_bytes: dram_bytes.max(loads),
             in_flight_bytes: (threads * (items + 1) * 4) as f64,
             round_trips: 1.0,
-            lane_instructions: load * loads + if double { 0.0 } else { arithmetic },
+            lane_instructions: load * loads * asked + if double { 0.0 } else { arithmetic },
             f64_instructions: if double { arithmetic } else { 0.0 },
             tensor: None,
         }]

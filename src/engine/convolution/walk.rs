@@ -46,6 +46,21 @@ pub(super) struct Meetings {
 /// Above it, all taps are asked, one by one.
 const PERIOD_MAX: i64 = 64;
 
+/// By how much the cost model must see a setting ahead of the rules'. It does not see columns that
+/// are waited for one after the other: of 5 x 5 and 7 x 7 taps it finds twice as fast what takes
+/// twice as long by the machine code.
+pub(super) const GAIN_MIN: f64 = 4.0;
+
+/// Registers of an SM, and those that a thread may take beyond what is expected.
+const REGISTERS_SM: i64 = 65536;
+const REGISTERS_SPARE: i64 = 8;
+
+/// Blocks of so many threads of which an SM has the registers, at least one. Where it is not told,
+/// ptxas leaves some registers to memory for the sake of one block more.
+pub(super) fn blocks_sm(registers: i64, threads: i64) -> i64 {
+    (REGISTERS_SM / ((registers + REGISTERS_SPARE) * threads)).max(1)
+}
+
 impl Walk {
     /// # Errors
     /// `NotSupported` with the rule that a convolution breaks.

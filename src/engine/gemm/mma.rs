@@ -68,7 +68,11 @@ const DUAL_CANDIDATES: [Candidate; 6] = [
 ];
 
 /// Elements of a K step per thread that are found one by one with offsets of 64 bits: more spill.
-const ELEMENTS_HELD_MAX: i64 = 32;
+const CROWDED_MAX: i64 = 32;
+
+/// Bytes of a K step per thread that are found one by one through a window: more take 0.4 s to
+/// compile.
+const WINDOWED_BYTES_MAX: i64 = 96;
 
 /// Maximum number of accumulators per thread.
 const ACCUMULATORS_MAX: i64 = 128;
@@ -397,11 +401,11 @@ impl Schedule {
                 return Err(Refusal::Accumulators { count, max: ACCUMULATORS_MAX });
             }
         }
-        let held = (tiling.cta_m + tiling.cta_n) * tiling.cta_k / threads;
-        if held > ELEMENTS_HELD_MAX && is_crowded(problem, types) {
-            return Err(Refusal::Elements { count: held, max: ELEMENTS_HELD_MAX });
-        }
         let size = types.element_bytes();
+        let held = (tiling.cta_m + tiling.cta_n) * tiling.cta_k / threads;
+        if let Some(max) = elements_held_max(problem, types).filter(|max| held > *max) {
+            return Err(Refusal::Elements { count: held, max });
+        }
         if size == 4 && !problem.a.k_major && tiling.cta_m < ROWS_MIN {
             return Err(Refusal::Rows { min: ROWS_MIN });
         }
@@ -560,8 +564,8 @@ impl Settings {
     ) -> Settings {
         let [cta_m, cta_n, warp_m, warp_n] = tile;
         // Small tiles take large K steps for enough work between barriers, except where threads
-        // hold the next step in registers.
-        let deep = is_small([cta_m, cta_n]) && !types.transposes && !is_crowded(problem, types);
+        // hold the next step in registers, or find its elements one by one.
+        let deep = is_small([cta_m, cta_n]) && !types.transposes && !is_scattered(problem, types);
         let cta_k = types.k_steps()[usize::from(deep)];
         let lines = cta_m + cta_n * problem.gemm_count();
         let step_bytes = lines * cta_k * types.element_bytes();
@@ -584,11 +588,23 @@ fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {
     cta_m * cta_n <= 64 * 64
 }
 
-/// Whether elements of an operand are found one by one, with offsets of 64 bits.
-fn is_crowded(problem: &Problem<'_>, types: &MmaTypes) -> bool {
-    let all = [&problem.a, &problem.b].into_iter().zip(types.elements);
-    let scattered = all.into_iter().any(|(of, element)| tile(problem, of, element).scattered);
-    scattered && problem.offset_max(0) >= 1 << 31
+/// Whether elements of an operand are found one by one.
+fn is_scattered(problem: &Problem<'_>, types: &MmaTypes) -> bool {
+    let mut all = [&problem.a, &problem.b].into_iter().zip(types.elements);
+    all.any(|(of, element)| tile(problem, of, element).scattered)
+}
+
+/// The most elements of a K step per thread, where those of an operand are found one by one and
+/// that takes many instructions.
+fn elements_held_max(problem: &Problem<'_>, types: &MmaTypes) -> Option<i64> {
+    if !is_scattered(problem, types) {
+        return None;
+    }
+    if problem.offset_max(0) >= 1 << 31 {
+        return Some(CROWDED_MAX);
+    }
+    let windowed = [&problem.a, &problem.b].into_iter().any(|of| of.window.is_some());
+    windowed.then(|| WINDOWED_BYTES_MAX / types.element_bytes())
 }
 
 /// Desired number of resident blocks per SM.

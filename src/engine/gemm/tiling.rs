@@ -83,8 +83,10 @@ impl fmt::Display for Refusal {
                 write!(f, "needs {count} accumulators per thread, at most {max}")
             }
             Refusal::Elements { count, max } => {
-                let offsets = "found one by one with offsets of 64 bits";
-                write!(f, "needs {count} elements per thread and K step, {offsets}, at most {max}")
+                write!(
+                    f,
+                    "needs {count} elements per thread and K step, found one by one, at most {max}"
+                )
             }
             Refusal::Columns { count, max } => {
                 write!(f, "needs an MMA of {count} columns, at most {max}")
