@@ -102,7 +102,7 @@ fn walk_of(problem: &Problem<'_>) -> Walk {
 }
 
 /// Registers that a thread is expected to take.
-pub(super) fn registers(problem: &Problem<'_>, walk: &Walk, settings: Settings) -> i64 {
+fn registers(problem: &Problem<'_>, walk: &Walk, settings: Settings) -> i64 {
     let words = if problem.op.math == MatmulMath::F64 { 2 } else { 1 };
     let Settings { items, strip, .. } = settings;
     let elements =
@@ -247,7 +247,9 @@ impl Tunable<4> for Depthwise<'_> {
             entry: "convolution",
         };
         let points = self.points(&problem, *settings);
-        let spec = names.spec(self.target.arch, &Parameters::of(&problem, *settings));
+        let registers = registers(&problem, &walk_of(&problem), *settings);
+        let parameters = Parameters::of(&problem, *settings, registers);
+        let spec = names.spec(self.target.arch, &parameters);
         let launch = launch(graph, points, settings.threads, &problem.passed());
         Lowering::from(KernelPlan { spec, launch })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::access::{ceil_div, volume};
-use crate::engine::convolution::depthwise::{Settings, registers};
+use crate::engine::convolution::depthwise::Settings;
 use crate::engine::convolution::parameters::{Count, Factor, ROLES, context, counted, factor};
 use crate::engine::convolution::problem::Problem;
 use crate::engine::convolution::walk::{Meetings, Walk, blocks_sm};
@@ -84,7 +84,8 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    pub(super) fn of(problem: &Problem<'_>, settings: Settings) -> Parameters {
+    /// Of a kernel whose threads are expected to take so many registers.
+    pub(super) fn of(problem: &Problem<'_>, settings: Settings, registers: i64) -> Parameters {
         let Problem { op, operands, epilogue, .. } = problem;
         let walk = Walk::of(problem).expect("the engine supports the graph");
         let strips = Fusion { axes: settings.strips(&walk, &epilogue.axes), ..epilogue.clone() };
@@ -101,7 +102,7 @@ impl Parameters {
             listing: context.listing(operands, &op.to_string()),
             element: op.math.dtype().register(),
             multiply_add: multiply_add(op.math),
-            blocks_sm: blocks_sm(registers(problem, &walk, settings), settings.threads),
+            blocks_sm: blocks_sm(registers, settings.threads),
             rows: settings.rows,
             strip: settings.strip,
             walk,
