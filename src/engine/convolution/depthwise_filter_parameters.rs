@@ -14,7 +14,7 @@ use crate::engine::items::{Axes, Fusion, Item, Kernel, Point};
 use crate::graph::MatmulMath;
 
 /// Names of the kernels' own variables and functions.
-const OWN_WORDS: [&str; 38] = [
+const OWN_WORDS: [&str; 39] = [
     "age",
     "age_of",
     "all",
@@ -33,6 +33,7 @@ const OWN_WORDS: [&str; 38] = [
     "meeting0",
     "meeting1",
     "next",
+    "other",
     "own",
     "part",
     "partial",
