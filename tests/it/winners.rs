@@ -1,5 +1,5 @@
-//! Which engine wins, with which knobs, for 66 named problems and for gradients, on three GPUs each:
-//! golden files. A difference is reviewed as code; `make golden` rewrites them.
+//! Which engine wins, with which knobs, for 66 named problems and for gradients, on three GPUs
+//! each: golden files. A difference is reviewed as code; `make golden` rewrites them.
 
 use std::fmt::Write;
 

@@ -18,8 +18,8 @@ use crate::target::Target;
 
 const NAME: &str = "convolution_depthwise";
 
-/// Threads that hide each other's latency, and those of [`REGISTERS_BUSY`] that an SM has at a time:
-/// six blocks of 128.
+/// Threads that hide each other's latency, and those of [`REGISTERS_BUSY`] that an SM has at a
+/// time: six blocks of 128.
 const THREADS_SM: i64 = 768;
 
 /// The most registers that are expected of a thread of which an SM has enough.

@@ -22,7 +22,8 @@ use crate::target::Target;
 
 const NAME: &str = "convolution_depthwise_filter";
 
-/// Threads that hide each other's latency, and those of [`REGISTERS_BUSY`] that an SM has at a time.
+/// Threads that hide each other's latency, and those of [`REGISTERS_BUSY`] that an SM has at a
+/// time.
 const THREADS_SM: i64 = 768;
 
 /// The most registers that are expected of a thread of which an SM has enough.

@@ -10,12 +10,13 @@ use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::layout::{access_of, placed_access};
 use crate::engine::gemm::lowering::{Variant, check_workspace, lowering};
+use crate::engine::gemm::mma_tiles::candidates;
 use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
-    split_knob, split_reason, tiles_of,
+    DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows, split_knob,
+    split_reason, tiles_of,
 };
 use crate::engine::gemm::work::{Block, Demand, MathPath};
 use crate::engine::instruction::MmaInstruction;
@@ -43,29 +44,6 @@ const COPY_BYTES_MIN: i64 = 4;
 
 /// Multiply-adds of an SM in 2.6 us: 1024 of 16-bit types per cycle at 1.6 GHz.
 const LAUNCH: f64 = (4 << 20) as f64;
-
-/// Candidate block and warp tiles with the estimated fraction of peak: a warp tile of 64 x 64 reads
-/// 16 bytes of shared memory per 512 multiply-adds of 16-bit types, one of 32 x 32 per 256.
-const CANDIDATES: [Candidate; 8] = [
-    ([128, 256, 64, 64], 1.0),
-    ([128, 128, 64, 64], 0.95),
-    ([128, 64, 64, 32], 0.8),
-    ([64, 128, 32, 64], 0.8),
-    ([64, 64, 32, 32], 0.65),
-    ([32, 64, 16, 32], 0.45),
-    ([16, 128, 16, 32], 0.35),
-    ([16, 64, 16, 32], 0.3),
-];
-
-/// Tiles for dual GEMMs, rated as [`CANDIDATES`] are; columns are those of each GEMM.
-const DUAL_CANDIDATES: [Candidate; 6] = [
-    ([128, 128, 64, 32], 1.0),
-    ([128, 64, 64, 32], 0.95),
-    ([64, 64, 32, 32], 0.8),
-    ([64, 32, 32, 32], 0.65),
-    ([16, 128, 16, 32], 0.45),
-    ([16, 64, 16, 32], 0.4),
-];
 
 /// Elements of a K step per thread that are found one by one with offsets of 64 bits: more spill.
 const CROWDED_MAX: i64 = 32;
@@ -576,12 +554,6 @@ impl Settings {
         let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m: false };
         Settings { tiling, stages, warp_m, warp_n }
     }
-}
-
-/// Candidate tiles.
-fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> + use<> {
-    let all: &[Candidate] = if problem.dual.is_some() { &DUAL_CANDIDATES } else { &CANDIDATES };
-    all.iter().copied()
 }
 
 fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {

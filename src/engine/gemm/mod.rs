@@ -22,6 +22,7 @@ mod fusion;
 mod layout;
 mod lowering;
 mod mma;
+mod mma_tiles;
 mod operand;
 mod partials;
 mod phases;
