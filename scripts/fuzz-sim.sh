@@ -33,7 +33,8 @@ done
 find "$CORPUS" -name 'seed-*' -size +${TEXT_MAX}c -delete
 
 # Half of the time is the allocator's: with jemalloc there are 2.5 times as many executions.
-jemalloc=$(ldconfig -p | awk '/libjemalloc\.so\.2/ { print $NF; exit }')
+# A user other than root may not have ldconfig in the path: then it is left out.
+jemalloc=$(ldconfig -p 2>/dev/null | awk '/libjemalloc\.so\.2/ { path = $NF } END { print path }' || true)
 if [ -n "$jemalloc" ]; then
     export LD_PRELOAD=$jemalloc
     export MALLOC_CONF=dirty_decay_ms:2000,narenas:1,lg_tcache_max:20
