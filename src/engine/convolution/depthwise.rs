@@ -4,7 +4,7 @@ use crate::engine::access::{ACCESS_BYTES_MAX, ceil_div, stored_bytes, volume};
 use crate::engine::convolution::depthwise_parameters::Parameters;
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::{GAIN_MIN, Walk};
+use crate::engine::convolution::walk::{GAIN_MIN, Walk, of_few_registers};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
@@ -143,6 +143,7 @@ impl Tunable<4> for Depthwise<'_> {
         let wanted = THREADS_SM * i64::from(self.target.sm_count);
         let walk = walk_of(&problem);
         let [height, width] = walk.walked();
+        let needed = |of: &Settings| registers(&problem, &walk, *of);
         let most = self.items_max(&problem);
         let all = [8, 4, 2, 1].into_iter().filter(|items| *items <= most);
         let all = all.flat_map(|items| [4, 2, 1].map(|strip| (items, strip)));
@@ -151,12 +152,9 @@ impl Tunable<4> for Depthwise<'_> {
                 [32, 16, 8, 4].map(|rows| Settings { items, rows, strip, threads: 128 })
             })
             .filter(|of| of.strip < 2 * width && (of.rows < 2 * height || of.rows == 4))
+            .filter(|of| needed(of) <= REGISTERS_MAX)
             .collect();
-        let needed = |of: &Settings| registers(&problem, &walk, *of);
-        // Of a large filter, the fewest.
-        let least = all.iter().map(needed).min().unwrap_or(0).min(REGISTERS_MAX);
-        let light: Vec<Settings> =
-            all.into_iter().filter(|of| needed(of) <= least.max(REGISTERS_BUSY)).collect();
+        let light = of_few_registers(all, needed, REGISTERS_BUSY);
         let points = |of: &Settings| self.points(&problem, *of);
         // Steps of all waves of threads that follow each other on an SM.
         let steps = |of: &Settings| ceil_div(points(of), wanted) * (of.rows + walk.ages() - 1);

@@ -8,7 +8,7 @@ use crate::engine::convolution::depthwise_filter_schedule::{
 };
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::{GAIN_MIN, Walk};
+use crate::engine::convolution::walk::{GAIN_MIN, Walk, of_few_registers};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
@@ -141,9 +141,7 @@ impl Tunable<5> for DepthwiseFilter<'_> {
             .filter(|of| self.extents.schedule(*of).is_ok())
             .collect();
         let needed = |of: &Settings| self.extents.registers(*of);
-        // Of a large filter, the fewest.
-        let most = all.iter().map(needed).min().unwrap_or(0).max(REGISTERS_BUSY);
-        let light: Vec<Settings> = all.into_iter().filter(|of| needed(of) <= most).collect();
+        let light = of_few_registers(all, needed, REGISTERS_BUSY);
         let threads = |of: &Settings| {
             let chunks = self.extents.schedule(*of).map_or(0, |schedule| schedule.chunks);
             volume(&[chunks, self.extents.strips(*of)])
