@@ -63,7 +63,9 @@ pub(super) struct Parameters {
     /// Type in which operands are multiplied, which is that of sums.
     element: &'static str,
     multiply_add: &'static str,
-    blocks_sm: i64,
+    /// In a walk that is not spread: the code of others becomes longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks_sm: Option<i64>,
     rows: i64,
     strip: i64,
     #[serde(flatten)]
@@ -102,7 +104,7 @@ impl Parameters {
             listing: context.listing(operands, &op.to_string()),
             element: op.math.dtype().register(),
             multiply_add: multiply_add(op.math),
-            blocks_sm: blocks_sm(registers, settings.threads),
+            blocks_sm: (!walk.spread).then(|| blocks_sm(registers, settings.threads)),
             rows: settings.rows,
             strip: settings.strip,
             walk,
