@@ -93,7 +93,8 @@ impl Parameters {
         let strips = Fusion { axes: settings.strips(&walk, &epilogue.axes), ..epilogue.clone() };
         let context = context(problem, &strips, (problem.item(), settings.items), &OWN_WORDS);
         let mut functions = BTreeSet::new();
-        let source = factor(&context, &operands[walk.source], &mut functions);
+        let mut source = factor(&context, &operands[walk.source], &mut functions);
+        source.row_at_once = walk.summed == 1 && !walk.spread;
         let filter = factor(&context, &operands[walk.filter], &mut functions);
         let span = volume(&[settings.rows, walk.strides[0]]).max(walk.span(settings.strip));
         let reach = problem.reach().saturating_add(span);

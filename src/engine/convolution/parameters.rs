@@ -73,6 +73,8 @@ pub(super) struct Factor {
     operand: Operand,
     /// Whether all items share it.
     shared: bool,
+    /// Whether all columns of a row are loaded before the first value is waited for.
+    pub(super) row_at_once: bool,
 }
 
 /// A number of channels.
@@ -150,7 +152,7 @@ pub(super) fn factor(
     functions: &mut BTreeSet<&'static str>,
 ) -> Factor {
     let shared = context.is_shared(fusion);
-    Factor { operand: context.operand(fusion, &[], functions), shared }
+    Factor { operand: context.operand(fusion, &[], functions), shared, row_at_once: false }
 }
 
 /// The channels of groups, where an index counts along groups and channels.
