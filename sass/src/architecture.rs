@@ -59,8 +59,8 @@ pub struct Architecture {
     pub latencies: Latencies,
 }
 
-/// Schedulers of an SM: every architecture since Volta.
-pub(crate) const SCHEDULERS: f64 = 4.0;
+/// Schedulers of an SM, each with a tensor core: every architecture since Volta.
+pub const SCHEDULERS: f64 = 4.0;
 
 /// CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions": results of a
 /// SM in a clock, as clocks of a scheduler for 32 results.

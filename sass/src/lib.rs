@@ -35,7 +35,7 @@ mod path;
 mod sm;
 mod walk;
 
-pub use architecture::{Architecture, Latencies};
+pub use architecture::{Architecture, Latencies, SCHEDULERS};
 pub use control::Control;
 pub use cubin::{Code, Cubin};
 pub use error::Error;

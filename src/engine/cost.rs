@@ -67,6 +67,9 @@ pub struct TensorWork {
     pub operations: f64,
     /// The share of the tensor cores' full rate that this way of feeding them reaches, from 0 to 1.
     pub efficiency: f64,
+    /// Clocks that a block alone on an SM takes for its share; 0 where they are as many as
+    /// `efficiency` says.
+    pub block_clocks: f64,
 }
 
 /// A legal setting and what it asks.
@@ -120,6 +123,13 @@ impl CostModel {
             ..machine
         };
         CostModel { machine }
+    }
+
+    /// Blocks that an SM holds, at least one.
+    pub(super) fn resident(&self, threads: i64, registers: i64, shared_bytes: i64) -> f64 {
+        let (registers, shared_bytes) = (registers as u32, shared_bytes as u32);
+        let resources = Resources { registers, shared_bytes };
+        f64::from(Occupancy::of(&self.machine, threads as u32, resources).blocks.max(1))
     }
 
     /// The microseconds that launches one after the other take; infinite where one does not fit.
@@ -188,7 +198,8 @@ fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
     let imbalance = (blocks / sms).ceil() / (blocks / sms);
     // Blocks that do not fit at once wait for others to end.
     let waves = (blocks / (f64::from(occupancy.blocks) * sms)).ceil();
-    let waiting = waves * work.round_trips * LATENCY_US;
+    let alone = work.tensor.map_or(0.0, |tensor| tensor.block_clocks / (machine.clock_hz / 1e6));
+    let waiting = waves * (work.round_trips * LATENCY_US).max(alone);
     LAUNCH_US + LATENCY_US + memory.max(arithmetic_us(work, machine) * imbalance).max(waiting)
 }
 
@@ -248,7 +259,12 @@ mod tests {
     #[test]
     fn a_block_too_many_costs_a_round() {
         let h100 = Target::named("h100").expect("known");
-        let tensor = TensorWork { operands: Operands::Half, operations: 1e12, efficiency: 1.0 };
+        let tensor = TensorWork {
+            operands: Operands::Half,
+            operations: 1e12,
+            efficiency: 1.0,
+            block_clocks: 0.0,
+        };
         let work = |blocks| KernelWork {
             dram_bytes: 0.0,
             l2_bytes: 0.0,

@@ -15,10 +15,6 @@ use crate::error::{Error, Result};
 use crate::kernel::Lowering;
 use crate::target::Target;
 
-/// Predicted time of another setting, relative to the rules' choice, below which it replaces that
-/// choice: the cost model is not more precise.
-const CHEAPER: f64 = 0.9;
-
 /// A graph as an engine with `N` knobs runs it.
 ///
 /// Settings are a value per knob; a schedule is everything derived from settings that are legal for
@@ -26,6 +22,9 @@ const CHEAPER: f64 = 0.9;
 pub(super) trait Tunable<const N: usize>: fmt::Debug {
     /// The names of the knobs, sorted.
     const KNOBS: [&'static str; N];
+    /// Predicted time of another setting, relative to the rules' choice, below which it replaces
+    /// that choice: the cost model is not more precise.
+    const CHEAPER: f64 = 0.9;
     /// A value per knob; converts from and to values in the order of [`KNOBS`](Self::KNOBS).
     type Settings: Copy + From<[i64; N]> + Into<[i64; N]>;
     /// Everything derived from legal settings.
@@ -118,7 +117,7 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
         };
         let least = others.map(|of| (us(of), of)).min_by(|a, b| a.0.total_cmp(&b.0));
         match least {
-            Some((least, settings)) if least < CHEAPER * us(rule) => settings,
+            Some((least, settings)) if least < Self::CHEAPER * us(rule) => settings,
             _ => rule,
         }
     }

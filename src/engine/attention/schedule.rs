@@ -272,7 +272,7 @@ impl<'a> Matrices<'a> {
         let efficiency =
             products / (products + reads) * (depth + width).max(1) as f64 / repeated.max(1.0);
         let operands = if self.is_tf32() { Operands::Tf32 } else { Operands::Half };
-        let tensor = TensorWork { operands, operations: 2.0, efficiency };
+        let tensor = TensorWork { operands, operations: 2.0, efficiency, block_clocks: 0.0 };
         let pack = if packs { self.problem.shape.group() } else { 1 };
         let block =
             Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages: 2 };

@@ -413,7 +413,8 @@ impl Tunable<3> for Wgmma<'_> {
         let Settings { cta_k, cta_q, stages } = settings;
         let threads = settings.threads();
         let efficiency = self.efficiency(settings);
-        let tensor = TensorWork { operands: Operands::Half, operations: 2.0, efficiency };
+        let tensor =
+            TensorWork { operands: Operands::Half, operations: 2.0, efficiency, block_clocks: 0.0 };
         let block = Block {
             cta_q,
             cta_k,

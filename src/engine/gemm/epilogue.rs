@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::dtype::DType;
-use crate::engine::gemm::axes::coordinate;
+use crate::engine::gemm::axes::{View, coordinate};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
 use crate::engine::gemm::layout::{Layout, Load, Matrix, Store};
@@ -31,6 +31,16 @@ pub(super) struct EpilogueParameters {
     tensors: Vec<Layout>,
     loaded: Vec<Load>,
     loads_valid: bool,
+    /// Whether rows, and columns, differ in what is loaded: none outside of C may be. TMA stores
+    /// leave those out.
+    #[serde(skip)]
+    reads: [bool; 2],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads_rows: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads_columns: Option<bool>,
+    /// Whether a function of its own loads what is the same for all rows.
+    loads_apart: bool,
     outputs: Vec<Store>,
     values: Vec<Value>,
     reductions: Vec<ReductionParameters>,
@@ -71,6 +81,9 @@ impl EpilogueParameters {
     /// The epilogue with outputs stored by TMA, at these batch coordinates.
     pub(super) fn stored_by_tma(mut self, batches: impl Iterator<Item = String>) -> Self {
         self.stores = false;
+        let [rows, columns] = self.reads;
+        (self.reads_rows, self.reads_columns) = (Some(rows), Some(columns));
+        self.loads_apart = !self.loaded.is_empty() && !rows;
         self.tensors.truncate(self.tensors.len() - self.outputs.len());
         for (output, batch) in self.outputs.iter_mut().zip(batches) {
             output.batch = Some(batch);
@@ -96,7 +109,7 @@ impl Context<'_> {
 
     /// The epilogue, `vector` elements of a row at a time.
     pub(super) fn epilogue(&self, vector: i64) -> EpilogueParameters {
-        let Problem { graph, epilogue, n, overrides, .. } = self.problem;
+        let Problem { graph, epilogue, m, n, overrides, .. } = self.problem;
         let matrix = self.epilogue_matrix(vector);
         let emitted = self.emit(epilogue, &|source, register| match source {
             Source::Tensor(at) if self.problem.is_gemm(*at) => self.gemm_result(*at),
@@ -143,6 +156,13 @@ impl Context<'_> {
             Some(_) => format!("{function}(t, batch)"),
             None => extent.to_owned(),
         };
+        // What has one row, as C has, may be where the result is: only its own threads may read it.
+        let reads = |extent: i64, step: fn(&View) -> i64| {
+            let differs = |at: &usize| {
+                matrix.window.is_some() || extent == 1 || step(&self.view(*at, &matrix)) != 0
+            };
+            inputs.iter().any(differs)
+        };
         EpilogueParameters {
             vector,
             stores: true,
@@ -153,6 +173,10 @@ impl Context<'_> {
             loads_valid: !matrix.scattered
                 && loaded.iter().any(|tensor| tensor.load_valid == "valid"),
             loaded,
+            reads: [reads(*m, |view| view.row), reads(*n, |view| view.column)],
+            reads_rows: None,
+            reads_columns: None,
+            loads_apart: false,
             outputs: stored().map(|at| self.store(at, &matrix)).collect(),
             reductions: reductions.collect(),
             values: values

@@ -77,7 +77,7 @@ pub(super) struct Matrix<'a> {
 }
 
 impl Context<'_> {
-    fn view(&self, at: usize, of: &Matrix<'_>) -> View {
+    pub(super) fn view(&self, at: usize, of: &Matrix<'_>) -> View {
         of.fusion.axes.view(&self.problem.graph.tensors[at])
     }
 

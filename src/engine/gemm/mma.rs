@@ -1,30 +1,31 @@
 //! GEMM on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
 use kiln_machine::Operands;
-use kiln_sass::TileOrder;
+use kiln_sass::{Architecture, TileOrder};
 use serde::Serialize;
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
-use crate::engine::gemm::layout::{access_of, placed_access};
 use crate::engine::gemm::lowering::{Variant, check_workspace, lowering};
 use crate::engine::gemm::mma_tiles::candidates;
-use crate::engine::gemm::operand::OperandTile;
+use crate::engine::gemm::mma_types::{MmaTypes, tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
-    DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows, split_knob,
-    split_reason, tiles_of,
+    Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
+    split_knob, split_reason, tiles_of,
 };
-use crate::engine::gemm::work::{Block, Demand, MathPath};
+use crate::engine::gemm::work::{Block, Demand, MathPath, MmaStep};
 use crate::engine::instruction::MmaInstruction;
 use crate::engine::signature::refuse_older;
 use crate::engine::tunable::{Tunable, Tuned};
-use crate::engine::{Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork};
-use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::engine::{
+    CostModel, Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork,
+};
+use crate::error::Result;
+use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
 use crate::target::Target;
 
@@ -39,18 +40,15 @@ const CAPABILITY_MIN: u16 = 80;
 /// Maximum threads of a block: more leave registers for warp tiles of 32 x 32, which read more.
 const THREADS_MAX: i64 = 256;
 
-/// Minimum size of `cp.async` in bytes.
-const COPY_BYTES_MIN: i64 = 4;
-
 /// Multiply-adds of an SM in 2.6 us: 1024 of 16-bit types per cycle at 1.6 GHz.
 const LAUNCH: f64 = (4 << 20) as f64;
 
 /// Elements of a K step per thread that are found one by one with offsets of 64 bits: more spill.
 const CROWDED_MAX: i64 = 32;
 
-/// Bytes of a K step per thread that are found one by one through a window: more take 0.4 s to
-/// compile.
-const WINDOWED_BYTES_MAX: i64 = 96;
+/// Bytes of a K step per thread that are found one by one through a window: 96 take 0.35 s to
+/// compile, and their registers leave too few warps.
+const GATHERED_BYTES_MAX: i64 = 80;
 
 /// Maximum number of accumulators per thread.
 const ACCUMULATORS_MAX: i64 = 128;
@@ -92,9 +90,9 @@ impl Engine for MmaEngine {
         let problem = Problem::of(graph, capability)?;
         let types = MmaTypes::of(&problem)?;
         let demand = Demand::of(&problem);
-        let mma = Mma { problem, types, demand, target };
+        let mma = Mma { problem, types, demand, target, model: CostModel::of(target) };
         let candidates: Vec<Settings> =
-            candidates(&mma.problem).map(|(tile, _)| mma.of_tile(tile, 1)).collect();
+            mma.candidates().map(|(tile, _)| mma.of_tile(tile, 1)).collect();
         Ok(Box::new(Tuned::of(mma, candidates)?))
     }
 }
@@ -106,11 +104,16 @@ struct Mma<'a> {
     types: MmaTypes,
     demand: Demand,
     target: &'a Target,
+    model: CostModel,
 }
 
 impl Mma<'_> {
     fn of_tile(&self, tile: [i64; 4], split_k: i64) -> Settings {
         Settings::of_tile(tile, split_k, &self.problem, &self.types, self.target)
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = Candidate> + use<> {
+        candidates(&self.problem, self.types.is_gathered(&self.problem))
     }
 
     fn decision(&self) -> Decision {
@@ -120,6 +123,8 @@ impl Mma<'_> {
 
 impl Tunable<10> for Mma<'_> {
     const KNOBS: [&'static str; 10] = KNOBS;
+    // By estimates the rules are as good where the model sees less to gain.
+    const CHEAPER: f64 = 0.85;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = Refusal;
@@ -183,120 +188,12 @@ impl Tunable<10> for Mma<'_> {
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
-        schedule.work(&self.problem, &self.demand)
+        schedule.work(self)
     }
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         schedule.lowering(&self.problem, &self.types, self.target)
     }
-}
-
-/// Operand types of the MMA.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct MmaTypes {
-    /// Element types of A and B in shared memory.
-    elements: [DType; 2],
-    /// Operand types as named by the instruction.
-    names: [&'static str; 2],
-    /// Whether operands are rounded on the way to the MMA.
-    rounds: bool,
-    /// Whether an operand is transposed on the way to shared memory.
-    transposes: bool,
-}
-
-impl MmaTypes {
-    /// # Errors
-    /// `NotSupported` for types without an MMA of sufficient precision.
-    fn of(problem: &Problem<'_>) -> Result<MmaTypes> {
-        let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
-        let all = |fits: &dyn Fn(DType) -> bool| types.iter().all(|dtype| fits(*dtype));
-        let (elements, names, rounds) = match problem.matmul.math {
-            MatmulMath::I32 if types.contains(&DType::I32) => {
-                return Err(Error::not_supported("no tensor core multiplies integers of 32 bits"));
-            }
-            MatmulMath::I32 => {
-                let names = types.map(|dtype| if dtype == DType::I8 { "s8" } else { "u8" });
-                (types, names, false)
-            }
-            MatmulMath::F64 => {
-                return Err(Error::not_supported("tensor cores are not used for f64"));
-            }
-            _ if all(&|dtype| dtype.fits_in(DType::F16)) => ([DType::F16; 2], ["f16"; 2], false),
-            _ if all(&|dtype| dtype.fits_in(DType::Bf16)) => ([DType::Bf16; 2], ["bf16"; 2], false),
-            // The 11 bits of tf32 hold those of f16, its 8 bits of exponent those of bf16.
-            _ if all(&|dtype| dtype.bytes() <= 2) => ([DType::F32; 2], ["tf32"; 2], false),
-            MatmulMath::Tf32 => ([DType::F32; 2], ["tf32"; 2], true),
-            MatmulMath::F32 => {
-                let [a, b] = types;
-                return Err(Error::not_supported(format!(
-                    "no tensor core multiplies {a} by {b} with the precision of f32"
-                )));
-            }
-        };
-        if problem.dual.is_some() && tile(problem, &problem.b, elements[1]).staged {
-            let (name, element) = (&problem.graph.tensors[problem.b.tensor].name, elements[1]);
-            return Err(Error::not_supported(format!(
-                "`{name}` cannot be copied as {element}, as operands of a dual GEMM are"
-            )));
-        }
-        let operands = [&problem.a, &problem.b].into_iter().zip(elements);
-        let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
-        Ok(MmaTypes { elements, names, rounds, transposes })
-    }
-
-    fn element_bytes(&self) -> i64 {
-        self.elements[0].bytes() as i64
-    }
-
-    /// Values of `cta_k`: 64 or 128 bytes.
-    fn k_steps(&self) -> [i64; 2] {
-        [64, 128].map(|bytes| bytes / self.element_bytes())
-    }
-
-    /// K of one MMA: 32 bytes.
-    fn mma_k(&self) -> i64 {
-        32 / self.element_bytes()
-    }
-
-    /// Operand type for the cost model.
-    fn operands(&self) -> Operands {
-        match self.element_bytes() {
-            1 => Operands::Int8,
-            2 => Operands::Half,
-            _ => Operands::Tf32,
-        }
-    }
-}
-
-/// Whether an operand must be transposed on the way: `ldmatrix` cannot transpose single bytes.
-fn transposes(of: &Operand, element: DType) -> bool {
-    element.bytes() == 1 && !of.k_major
-}
-
-/// How an operand is loaded into shared memory.
-fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
-    let tensor = &problem.graph.tensors[of.tensor];
-    let transposed = transposes(of, element);
-    let vector = if transposed { 4 } else { 16 / element.bytes() as i64 };
-    let view = of.prologue.axes.view(tensor);
-    let packed = if of.k_major { view.column } else { view.row } == 1;
-    let access = match of.window {
-        Some(_) => placed_access(tensor, if packed { 1 } else { 0 }, vector),
-        None => access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector),
-    };
-    let scattered = of.is_scattered(problem, vector);
-    let copied = of.is_plain()
-        && !scattered
-        && !tensor.by_value
-        && tensor.dtype == element
-        && packed
-        && access >= COPY_BYTES_MIN
-        && !transposed;
-    let layout = match transposed {
-        true => "Swizzled<Element, ROWS, CTA_K, true>",
-        false => "Swizzled<Element, ROWS, CTA_K, K_MAJOR>",
-    };
-    OperandTile { dtype: element, layout, vector, staged: !copied, transposed, scattered }
 }
 
 fn knobs(problem: &Problem<'_>, types: &MmaTypes) -> [Knob; 10] {
@@ -367,8 +264,7 @@ impl Schedule {
         settings: Settings,
     ) -> Result<Schedule, Refusal> {
         let Settings { tiling, stages, warp_m, warp_n } = settings;
-        let warps = tiling.cta_m / warp_m * (tiling.cta_n / warp_n);
-        let threads = 32 * warps;
+        let (warps, threads) = (settings.warps(), 32 * settings.warps());
         if threads == 0 || threads > THREADS_MAX {
             return Err(Refusal::Threads { count: threads, max: THREADS_MAX });
         }
@@ -380,7 +276,7 @@ impl Schedule {
             }
         }
         let size = types.element_bytes();
-        let held = (tiling.cta_m + tiling.cta_n) * tiling.cta_k / threads;
+        let held = settings.held();
         if let Some(max) = elements_held_max(problem, types).filter(|max| held > *max) {
             return Err(Refusal::Elements { count: held, max });
         }
@@ -413,17 +309,29 @@ impl Schedule {
         })
     }
 
-    fn work(&self, problem: &Problem<'_>, demand: &Demand) -> Vec<KernelWork> {
+    fn work(&self, mma: &Mma<'_>) -> Vec<KernelWork> {
+        let Mma { problem, types, demand, target, model } = mma;
         let Schedule { settings, operands, threads, shared_bytes, .. } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Accumulators, fragments of two K steps, addresses.
         let columns = warp_n * self.gemm_count;
         let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40;
-        // Cycles of an SM per K step of a warp: 1024 multiply-adds of 16 bits, or 128 bytes of
-        // shared memory, take one each, without overlap.
-        let (gemm_count, reads) = (warp_m * columns / 64, (warp_m + columns) / 4);
-        let efficiency = gemm_count as f64 / (gemm_count + reads) as f64;
-        let one = TensorWork { operands, operations: 2.0, efficiency };
+        let resident = model.resident(threads, registers, shared_bytes);
+        let [tiles, _] = problem.tiles_and_steps([tiling.cta_m, tiling.cta_n, tiling.cta_k]);
+        let of_sm = (tiles * tiling.split_k as f64 / f64::from(target.sm_count)).ceil().max(1.0);
+        let k_steps = (tiling.cta_k / types.mma_k()) as f64;
+        let lines = tiling.cta_m + tiling.cta_n * self.gemm_count;
+        let copied =
+            (lines * tiling.cta_k * types.element_bytes()) as f64 / settings.warps() as f64;
+        let step = MmaStep {
+            warps: (threads / 32) as f64,
+            mmas: (warp_m / 16 * (columns / 8)) as f64 * k_steps,
+            bytes: ((warp_m + columns) * 32) as f64 * k_steps + copied,
+        };
+        let architecture = Architecture::of(u32::from(target.arch.capability));
+        let block_clocks = step.clocks(&architecture);
+        let efficiency = step.efficiency(resident.min(of_sm), &architecture);
+        let one = TensorWork { operands, operations: 2.0, efficiency, block_clocks };
         let epilogue_tile = [self.slice_rows, warp_n];
         let stages = stages - 1;
         let block = Block { threads, registers, shared_bytes, stages, epilogue_tile };
@@ -485,6 +393,13 @@ struct Decision {
     steps: i64,
 }
 
+/// The most elements of a K step per thread of tiles beside the rules' where they pass through
+/// registers: 64 beside 128 accumulators spill.
+const STAGED_MAX: i64 = 48;
+
+/// The most blocks for each SM where K is split.
+const BLOCKS_MAX: i64 = 4;
+
 /// Registers of a warp tile of 64 x 64: 128 accumulators, fragments of two K steps, addresses.
 const REGISTERS: i64 = 240;
 
@@ -496,7 +411,17 @@ impl Decision {
             mma.schedule(settings).is_ok().then_some((settings.tiling, settings))
         };
         let rates = Rates { sm_count, launch: LAUNCH };
-        let settings = best(problem, rates, candidates(problem), legal);
+        let rule = best(problem, rates, mma.candidates(), legal);
+        let splits = split_knob(problem).values;
+        let others = mma.candidates().flat_map(|(tile, _)| {
+            let tiles = tiles_of(problem, [tile[0], tile[1]]);
+            let few =
+                move |split_k: &i64| *split_k == 1 || tiles * split_k <= BLOCKS_MAX * sm_count;
+            splits.iter().copied().filter(few).map(move |split_k| mma.of_tile(tile, split_k))
+        });
+        let is_staged = mma.types.is_staged(problem);
+        let others = others.filter(|of| !is_staged || of.held() <= STAGED_MAX);
+        let settings = mma.cheapest(mma.target, rule, others);
         let Tiling { cta_m, cta_n, cta_k, .. } = settings.tiling;
         let tiles = tiles_of(problem, [cta_m, cta_n]);
         let steps = ceil_div(problem.k, cta_k);
@@ -532,6 +457,16 @@ impl Decision {
 }
 
 impl Settings {
+    fn warps(&self) -> i64 {
+        self.tiling.cta_m / self.warp_m * (self.tiling.cta_n / self.warp_n)
+    }
+
+    /// Elements of a K step per thread.
+    fn held(&self) -> i64 {
+        let Tiling { cta_m, cta_n, cta_k, .. } = self.tiling;
+        (cta_m + cta_n) * cta_k / (32 * self.warps()).max(1)
+    }
+
     /// The settings for a block and warp tile.
     fn of_tile(
         tile: [i64; 4],
@@ -543,7 +478,7 @@ impl Settings {
         let [cta_m, cta_n, warp_m, warp_n] = tile;
         // Small tiles take large K steps for enough work between barriers, except where threads
         // hold the next step in registers, or find its elements one by one.
-        let deep = is_small([cta_m, cta_n]) && !types.transposes && !is_scattered(problem, types);
+        let deep = is_small([cta_m, cta_n]) && !types.transposes && !types.is_scattered(problem);
         let cta_k = types.k_steps()[usize::from(deep)];
         let lines = cta_m + cta_n * problem.gemm_count();
         let step_bytes = lines * cta_k * types.element_bytes();
@@ -560,23 +495,16 @@ fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {
     cta_m * cta_n <= 64 * 64
 }
 
-/// Whether elements of an operand are found one by one.
-fn is_scattered(problem: &Problem<'_>, types: &MmaTypes) -> bool {
-    let mut all = [&problem.a, &problem.b].into_iter().zip(types.elements);
-    all.any(|(of, element)| tile(problem, of, element).scattered)
-}
-
 /// The most elements of a K step per thread, where those of an operand are found one by one and
 /// that takes many instructions.
 fn elements_held_max(problem: &Problem<'_>, types: &MmaTypes) -> Option<i64> {
-    if !is_scattered(problem, types) {
+    if !types.is_scattered(problem) {
         return None;
     }
     if problem.offset_max(0) >= 1 << 31 {
         return Some(CROWDED_MAX);
     }
-    let windowed = [&problem.a, &problem.b].into_iter().any(|of| of.window.is_some());
-    windowed.then(|| WINDOWED_BYTES_MAX / types.element_bytes())
+    types.is_gathered(problem).then(|| GATHERED_BYTES_MAX / types.element_bytes())
 }
 
 /// Desired number of resident blocks per SM.

@@ -26,8 +26,26 @@ const DUAL_CANDIDATES: [Candidate; 6] = [
     ([16, 64, 16, 32], 0.4),
 ];
 
+/// Tiles where elements are found one by one through a window, by twice as many threads as others
+/// have: fewer elements of each leave registers for more warps.
+const GATHERED_CANDIDATES: [Candidate; 6] = [
+    ([128, 128, 64, 32], 0.85),
+    ([128, 64, 32, 32], 0.75),
+    ([64, 128, 32, 32], 0.75),
+    ([64, 64, 32, 32], 0.65),
+    ([32, 64, 16, 32], 0.45),
+    ([16, 64, 16, 32], 0.3),
+];
+
 /// Candidate tiles.
-pub(super) fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> + use<> {
-    let all: &[Candidate] = if problem.dual.is_some() { &DUAL_CANDIDATES } else { &CANDIDATES };
+pub(super) fn candidates(
+    problem: &Problem<'_>,
+    is_gathered: bool,
+) -> impl Iterator<Item = Candidate> + use<> {
+    let all: &[Candidate] = match is_gathered {
+        true => &GATHERED_CANDIDATES,
+        false if problem.dual.is_some() => &DUAL_CANDIDATES,
+        false => &CANDIDATES,
+    };
     all.iter().copied()
 }

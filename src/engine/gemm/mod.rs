@@ -23,6 +23,7 @@ mod layout;
 mod lowering;
 mod mma;
 mod mma_tiles;
+mod mma_types;
 mod operand;
 mod partials;
 mod phases;

@@ -10,7 +10,7 @@ use crate::engine::gemm::context::Context;
 use crate::engine::gemm::layout::{Layout, Load, Matrix};
 use crate::engine::gemm::problem::Operand;
 use crate::engine::gemm::walk::Walk;
-use crate::engine::gemm::window::{Window, WindowParameters};
+use crate::engine::gemm::window::WindowParameters;
 use crate::engine::program::Source;
 use crate::engine::signature::{Indent, Width, ctype, list};
 
@@ -116,7 +116,11 @@ impl Context<'_> {
             other: dual.map(|dual| self.names[dual.b].clone()),
         };
         let stored = self.stored(of);
-        let window = of.window.as_ref().map(Window::parameters);
+        let walk = of.window.as_ref().filter(|_| !staged).and_then(|window| {
+            let tensor = (&self.problem.graph.tensors[of.tensor], &*self.names[of.tensor]);
+            Walk::of(window, tensor, of.k_major, self.tiling.cta_k)
+        });
+        let window = of.window.as_ref().map(|window| window.parameters(walk.is_some()));
         let row_end = match is_a {
             true if self.tiling.dynamic_m => Some("batch.M".to_owned()),
             true => self.phase_rows(),
@@ -138,10 +142,7 @@ impl Context<'_> {
             staged,
             scattered,
             dual: dual.is_some(),
-            walk: of.window.as_ref().filter(|_| !staged).and_then(|window| {
-                let tensor = (&self.problem.graph.tensors[of.tensor], &*self.names[of.tensor]);
-                Walk::of(window, tensor, of.k_major, self.tiling.cta_k)
-            }),
+            walk,
             window,
             tensors: placed.map(|at| self.layout(at, &matrix)).collect(),
             copied: (!staged).then(copied),

@@ -29,6 +29,13 @@ const NAME: &str = "gemm_simt";
 /// More threads would leave each too few registers for its thread tile.
 const THREADS_MAX: i64 = 512;
 
+/// Elements of a K step per thread that are found one by one through a window: more take 0.35 s to
+/// compile, and their registers leave too few warps.
+const GATHERED_MAX: i64 = 24;
+
+/// Bytes of a K step per thread that are read through a window otherwise: 256 take 0.4 s.
+const WINDOWED_BYTES_MAX: i64 = 192;
+
 /// Multiply-adds of an SM in 2.6 us: 128 per cycle at 1.6 GHz.
 const LAUNCH: f64 = (1 << 19) as f64;
 
@@ -202,6 +209,12 @@ impl From<Settings> for [i64; 9] {
     }
 }
 
+/// Whether elements of A and of B are found one by one through a window.
+fn is_scattered(problem: &Problem<'_>, element: DType) -> [bool; 2] {
+    let vector = 16 / element.bytes() as i64;
+    [&problem.a, &problem.b].map(|of| of.is_scattered(problem, vector))
+}
+
 /// Everything derived from legal settings.
 struct Schedule {
     settings: Settings,
@@ -230,6 +243,15 @@ impl Schedule {
         tiling.check(problem, 1)?;
         let element = element(problem);
         let size = element.bytes() as i64;
+        let held = (tiling.cta_m + tiling.cta_n) * tiling.cta_k / threads;
+        let max = match [&problem.a, &problem.b].iter().any(|of| of.window.is_some()) {
+            _ if is_scattered(problem, element).contains(&true) => GATHERED_MAX,
+            true => WINDOWED_BYTES_MAX / size,
+            false => i64::MAX,
+        };
+        if held > max {
+            return Err(Refusal::Elements { count: held, max });
+        }
         let tiles = 2 * (tiling.cta_m + tiling.cta_n) * tiling.cta_k * size;
         let row_bytes = warps * warp_n * size;
         let band = 4 * 16 / size;
@@ -254,8 +276,7 @@ impl Schedule {
         let each = 1.0 + reads * words as f64 / 4.0;
         let math_path = if words == 2 { MathPath::F64(each) } else { MathPath::Fp32(each) };
         let epilogue_tile = [self.slice_rows, 8 * thread_n];
-        let vector = 16 / element.bytes() as i64;
-        let scattered = [&problem.a, &problem.b].map(|of| of.is_scattered(problem, vector));
+        let scattered = is_scattered(problem, element);
         let block = Block { threads, registers, shared_bytes, stages: 1, epilogue_tile };
         demand.scattered(scattered).work(problem, &tiling, block, math_path)
     }

@@ -83,10 +83,7 @@ impl fmt::Display for Refusal {
                 write!(f, "needs {count} accumulators per thread, at most {max}")
             }
             Refusal::Elements { count, max } => {
-                write!(
-                    f,
-                    "needs {count} elements per thread and K step, found one by one, at most {max}"
-                )
+                write!(f, "needs {count} elements per thread and K step, at most {max} here")
             }
             Refusal::Columns { count, max } => {
                 write!(f, "needs an MMA of {count} columns, at most {max}")

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::engine::access::ceil_div;
 use crate::engine::gemm::axes::stride;
-use crate::engine::gemm::window::{Along, Window, coordinates};
+use crate::engine::gemm::window::{Along, Inside, Window, coordinates};
 use crate::tensor::TensorDesc;
 
 /// Bits of the mask of taps.
@@ -22,6 +22,8 @@ pub(super) struct Walk {
     /// Whether a K step may end among a tap's channels, and whether it has whole taps.
     has_rest: bool,
     has_whole: bool,
+    /// The dimensions along which a row may lie outside the tensor whatever the tap.
+    still: Vec<Inside>,
     /// The number of a tap among the bits of the mask.
     bit: String,
     /// Elements from a row's first to those of a tap and a channel.
@@ -41,11 +43,12 @@ struct Tap {
     extent: String,
     most: i64,
     own: Option<String>,
-    /// The coordinate of an element of K, and of a bit.
+    /// The coordinate of an element of K.
     of_k: String,
-    of_bit: String,
-    /// How many positions along a dimension of the tensor it moves.
+    /// How many positions along a dimension of the tensor it moves, and the dimension's extent
+    /// where it may leave it.
     moved: Option<Moved>,
+    leaves: Option<String>,
     /// Whether a K step passes over its end more than once.
     repeats: bool,
     /// The coordinate that counts how often its end is passed.
@@ -88,18 +91,20 @@ impl Walk {
             return None;
         }
         let names: Vec<String> = counted.iter().map(|at| format!("TAPS{at}")).collect();
-        let of_bits = coordinates("bit", &names);
         let of_k = coordinates("k", &extents.iter().map(|of| of.name.clone()).collect::<Vec<_>>());
         let (mut taps, mut reach) = (Vec::new(), Vec::new());
+        let mut still: Vec<Option<Inside>> =
+            (0..window.dims.len()).map(|axis| window.inside(axis)).collect();
+        let mut moving = Vec::new();
         // The outer coordinates of taps count what the inner ones pass on.
         let mut repeats = whole > 0;
         for (place, at) in counted.iter().enumerate().rev() {
-            let (extent, of_bit) = (names[place].clone(), of_bits[place].clone());
+            let extent = names[place].clone();
             let outer_at = place.checked_sub(1).map(|place| counted[place]);
             let own = outer[*at].is_own.then(|| outer[*at].name.clone());
             repeats &= own.is_some() || whole + 1 > outer[*at].most;
             let tap = format!("tap{at}");
-            let mut moved = None;
+            let (mut moved, mut leaves) = (None, None);
             if let Some((axis, step)) = window.step(Along::K(*at))? {
                 let step = (step != 1).then(|| format!("K_STEP{axis}"));
                 let elements = match stride(tensor, axis) {
@@ -110,11 +115,17 @@ impl Walk {
                 if stride(tensor, axis) != 0 {
                     reach.push(factors.into_iter().flatten().collect::<Vec<_>>().join(" * "));
                 }
+                // A dimension that two taps move is inside for some pairs of them only.
+                if moving.contains(&axis) {
+                    return None;
+                }
+                moving.push(axis);
+                leaves = still[axis].take().map(|inside| inside.extent);
                 moved = Some(Moved { dimension: format!("d{axis}"), step });
             }
             let (of_k, most) = (of_k[*at].clone(), outer[*at].most);
             let outer = outer_at.map(|at| format!("tap{at}"));
-            taps.push(Tap { name: tap, extent, most, own, of_k, of_bit, moved, repeats, outer });
+            taps.push(Tap { name: tap, extent, most, own, of_k, moved, leaves, repeats, outer });
         }
         taps.reverse();
         reach.reverse();
@@ -134,6 +145,7 @@ impl Walk {
             channel_of: of_k[last].clone(),
             has_rest: cta_k % channels.most != 0,
             has_whole: whole > 0,
+            still: still.into_iter().flatten().collect(),
             bit,
             reach: reach.join(" + "),
             along_rows: !k_major,

@@ -80,8 +80,19 @@ pub(super) struct WindowParameters {
     dims: Vec<Position>,
     /// Whether positions may be outside of the tensor, and which are inside.
     leaves: bool,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    inside: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inside: Vec<Inside>,
+    /// Whether a mask of taps says what is inside of an operand (`gemm/walk.cuh`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    walked: Option<bool>,
+}
+
+/// A dimension along which positions may lie outside the tensor.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Inside {
+    pub(super) dimension: String,
+    /// The name of its extent.
+    pub(super) extent: String,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -202,6 +213,12 @@ impl Window {
                 || end(reach.origin_max(), &|step| step.max(0)) >= reach.extent)
     }
 
+    /// What is inside along a dimension; `None` where every position is.
+    pub(super) fn inside(&self, axis: usize) -> Option<Inside> {
+        let inside = Inside { dimension: format!("d{axis}"), extent: format!("EXTENT{axis}") };
+        self.leaves(&self.dims[axis]).then_some(inside)
+    }
+
     /// Whether some rows and elements of K meet in no element.
     pub(super) fn is_padded(&self) -> bool {
         self.dims.iter().any(|reach| self.leaves(reach))
@@ -284,8 +301,9 @@ impl Window {
     }
 
     /// As an operand's template sees it.
-    pub(super) fn parameters(&self) -> WindowParameters {
-        self.named("Where a row and an element of K meet", "k", true)
+    pub(super) fn parameters(&self, walked: bool) -> WindowParameters {
+        let named = self.named("Where a row and an element of K meet", "k", true);
+        WindowParameters { walked: Some(walked), ..named }
     }
 
     /// As the epilogue's template sees it, whose elements are all inside.
@@ -344,15 +362,23 @@ impl Window {
             if !sum.is_empty() {
                 dims.push(Position { name: format!("d{at}"), value: sum.join(" + ") });
             }
-            if leaves && self.leaves(reach) {
-                let extent = name(format!("EXTENT{at}"), reach.extent);
-                inside.push(format!("d{at} >= 0 && d{at} < {extent}"));
+            if leaves && let Some(dimension) = self.inside(at) {
+                name(dimension.extent.clone(), reach.extent);
+                inside.push(dimension);
             }
         }
-        let inside = inside.join(" && ");
         let takes_batch = self.takes_batch();
         let leaves = !inside.is_empty();
-        WindowParameters { about, second, takes_batch, constants, dims, leaves, inside }
+        WindowParameters {
+            about,
+            second,
+            takes_batch,
+            constants,
+            dims,
+            leaves,
+            inside,
+            walked: None,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Work of GEMM kernels for the cost model, for any engine.
 
+use kiln_sass::{Architecture, SCHEDULERS};
+
 use crate::engine::access::{ceil_div, tensor_bytes};
 use crate::engine::cost::{INSTRUCTIONS_OPERATION, OPERATIONS_DRAW};
 use crate::engine::gemm::combine::Combine;
@@ -32,7 +34,7 @@ pub(super) enum MathPath {
     Fp32(f64),
     /// FP64 instructions per multiply-add.
     F64(f64),
-    /// Tensor cores; `operations` is that of one multiply-add.
+    /// Tensor cores; `operations` is that of one multiply-add, `block_clocks` of one K step.
     Tensor(TensorWork),
 }
 
@@ -51,6 +53,42 @@ pub(super) struct Demand {
     instructions: f64,
     /// Whether elements of A and of B are loaded one by one.
     scattered: [bool; 2],
+}
+
+/// A pipeline step of a block whose warps multiply by `mma.sync`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct MmaStep {
+    pub(super) warps: f64,
+    /// MMAs of a warp.
+    pub(super) mmas: f64,
+    /// Bytes of shared memory that a warp reads, and of its share of the copies.
+    pub(super) bytes: f64,
+}
+
+/// Clocks of a pipeline step in which none of its block's warps multiplies, as all wait for copies,
+/// for each other and for their first fragments: 200 of blocks of one warp, 310 of blocks of 8, by
+/// estimates of f16 GEMMs and convolutions on A100.
+const STEP_CLOCKS: f64 = 260.0;
+
+/// Bytes of shared memory that an SM reads or writes in a clock.
+const SHARED_BYTES_CLOCK: f64 = 128.0;
+
+impl MmaStep {
+    /// Clocks of a block alone on an SM.
+    pub(super) fn clocks(&self, of: &Architecture) -> f64 {
+        let products = (self.warps / SCHEDULERS).max(1.0) * self.mmas * of.tensor;
+        products.max(self.warps * self.bytes / SHARED_BYTES_CLOCK) + STEP_CLOCKS
+    }
+
+    /// The share of tensor cores' full rate with so many blocks on an SM, which hide each other's
+    /// waits.
+    pub(super) fn efficiency(&self, blocks: f64, of: &Architecture) -> f64 {
+        let warps = blocks * self.warps;
+        let mmas = warps / SCHEDULERS * self.mmas;
+        let moved = warps * self.bytes / SHARED_BYTES_CLOCK;
+        let clocks = self.clocks(of).max(mmas * of.tensor).max(moved);
+        mmas * of.tensor_asynchronous / clocks
+    }
 }
 
 impl Demand {
@@ -116,7 +154,11 @@ impl Demand {
             MathPath::Fp32(each) => lanes += each * multiplications,
             MathPath::F64(each) => f64_lanes = each * multiplications,
             MathPath::Tensor(one) => {
-                tensor = Some(TensorWork { operations: 2.0 * multiplications, ..one });
+                tensor = Some(TensorWork {
+                    operations: 2.0 * multiplications,
+                    block_clocks: one.block_clocks * steps / (tiles * split_k as f64).max(1.0),
+                    ..one
+                });
             }
         }
         let gemm = KernelWork {

@@ -371,7 +371,7 @@ fn products() -> Vec<Form> {
             "gemm_scattered",
             "gemm_mma",
             from(convolution::scattered("forward")),
-            &[("cta_m", 16), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+            &[("cta_m", 16), ("cta_n", 64), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
         ),
         form("gemm_wgmma", "gemm_wgmma", bulk, &[("cta_m", 128), ("cta_n", 64), ("stages", 3)]),
         form(

@@ -319,6 +319,7 @@ impl Wgmma<'_> {
                 operands: Operands::Half,
                 operations: 2.0 * scores * (4 * head + self.dq_columns() * CTA_K / step_q) as f64,
                 efficiency: products / clocks,
+                block_clocks: 0.0,
             }),
             ..base
         };

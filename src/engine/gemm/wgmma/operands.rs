@@ -108,7 +108,7 @@ impl WgmmaOperands {
             2 => Operands::Half,
             _ => Operands::Tf32,
         };
-        TensorWork { operands, operations: 1.0, efficiency: efficiency(cta) }
+        TensorWork { operands, operations: 1.0, efficiency: efficiency(cta), block_clocks: 0.0 }
     }
 
     /// The instruction with N = `n`.

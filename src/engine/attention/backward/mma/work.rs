@@ -66,6 +66,7 @@ impl Mma<'_> {
                 operands: self.operands(),
                 operations,
                 efficiency: EFFICIENCY,
+                block_clocks: 0.0,
             }),
             ..base
         }

@@ -1,0 +1,139 @@
+//! Operands of `gemm_mma`: types of the instruction, and how they are loaded into shared memory.
+
+use kiln_machine::Operands;
+
+use crate::dtype::DType;
+use crate::engine::gemm::layout::{access_of, placed_access};
+use crate::engine::gemm::operand::OperandTile;
+use crate::engine::gemm::problem::{Operand, Problem};
+use crate::error::{Error, Result};
+use crate::graph::MatmulMath;
+
+/// Minimum size of `cp.async` in bytes.
+const COPY_BYTES_MIN: i64 = 4;
+
+/// Operand types of the MMA.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct MmaTypes {
+    /// Element types of A and B in shared memory.
+    pub(super) elements: [DType; 2],
+    /// Operand types as named by the instruction.
+    pub(super) names: [&'static str; 2],
+    /// Whether operands are rounded on the way to the MMA.
+    pub(super) rounds: bool,
+    /// Whether an operand is transposed on the way to shared memory.
+    pub(super) transposes: bool,
+}
+
+impl MmaTypes {
+    /// # Errors
+    /// `NotSupported` for types without an MMA of sufficient precision.
+    pub(super) fn of(problem: &Problem<'_>) -> Result<MmaTypes> {
+        let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
+        let all = |fits: &dyn Fn(DType) -> bool| types.iter().all(|dtype| fits(*dtype));
+        let (elements, names, rounds) = match problem.matmul.math {
+            MatmulMath::I32 if types.contains(&DType::I32) => {
+                return Err(Error::not_supported("no tensor core multiplies integers of 32 bits"));
+            }
+            MatmulMath::I32 => {
+                let names = types.map(|dtype| if dtype == DType::I8 { "s8" } else { "u8" });
+                (types, names, false)
+            }
+            MatmulMath::F64 => {
+                return Err(Error::not_supported("tensor cores are not used for f64"));
+            }
+            _ if all(&|dtype| dtype.fits_in(DType::F16)) => ([DType::F16; 2], ["f16"; 2], false),
+            _ if all(&|dtype| dtype.fits_in(DType::Bf16)) => ([DType::Bf16; 2], ["bf16"; 2], false),
+            // The 11 bits of tf32 hold those of f16, its 8 bits of exponent those of bf16.
+            _ if all(&|dtype| dtype.bytes() <= 2) => ([DType::F32; 2], ["tf32"; 2], false),
+            MatmulMath::Tf32 => ([DType::F32; 2], ["tf32"; 2], true),
+            MatmulMath::F32 => {
+                let [a, b] = types;
+                return Err(Error::not_supported(format!(
+                    "no tensor core multiplies {a} by {b} with the precision of f32"
+                )));
+            }
+        };
+        if problem.dual.is_some() && tile(problem, &problem.b, elements[1]).staged {
+            let (name, element) = (&problem.graph.tensors[problem.b.tensor].name, elements[1]);
+            return Err(Error::not_supported(format!(
+                "`{name}` cannot be copied as {element}, as operands of a dual GEMM are"
+            )));
+        }
+        let operands = [&problem.a, &problem.b].into_iter().zip(elements);
+        let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
+        Ok(MmaTypes { elements, names, rounds, transposes })
+    }
+
+    pub(super) fn element_bytes(&self) -> i64 {
+        self.elements[0].bytes() as i64
+    }
+
+    /// Values of `cta_k`: 64 or 128 bytes.
+    pub(super) fn k_steps(&self) -> [i64; 2] {
+        [64, 128].map(|bytes| bytes / self.element_bytes())
+    }
+
+    /// K of one MMA: 32 bytes.
+    pub(super) fn mma_k(&self) -> i64 {
+        32 / self.element_bytes()
+    }
+
+    /// Operand type for the cost model.
+    pub(super) fn operands(&self) -> Operands {
+        match self.element_bytes() {
+            1 => Operands::Int8,
+            2 => Operands::Half,
+            _ => Operands::Tf32,
+        }
+    }
+
+    /// Whether elements of an operand pass through registers.
+    pub(super) fn is_staged(&self, problem: &Problem<'_>) -> bool {
+        let mut all = [&problem.a, &problem.b].into_iter().zip(self.elements);
+        all.any(|(of, element)| tile(problem, of, element).staged)
+    }
+
+    /// Whether elements of an operand are found one by one.
+    pub(super) fn is_scattered(&self, problem: &Problem<'_>) -> bool {
+        let mut all = [&problem.a, &problem.b].into_iter().zip(self.elements);
+        all.any(|(of, element)| tile(problem, of, element).scattered)
+    }
+
+    /// Whether they are found through a window.
+    pub(super) fn is_gathered(&self, problem: &Problem<'_>) -> bool {
+        let windowed = [&problem.a, &problem.b].into_iter().any(|of| of.window.is_some());
+        windowed && self.is_scattered(problem)
+    }
+}
+
+/// Whether an operand must be transposed on the way: `ldmatrix` cannot transpose single bytes.
+fn transposes(of: &Operand, element: DType) -> bool {
+    element.bytes() == 1 && !of.k_major
+}
+
+/// How an operand is loaded into shared memory.
+pub(super) fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
+    let tensor = &problem.graph.tensors[of.tensor];
+    let transposed = transposes(of, element);
+    let vector = if transposed { 4 } else { 16 / element.bytes() as i64 };
+    let view = of.prologue.axes.view(tensor);
+    let packed = if of.k_major { view.column } else { view.row } == 1;
+    let access = match of.window {
+        Some(_) => placed_access(tensor, if packed { 1 } else { 0 }, vector),
+        None => access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector),
+    };
+    let scattered = of.is_scattered(problem, vector);
+    let copied = of.is_plain()
+        && !scattered
+        && !tensor.by_value
+        && tensor.dtype == element
+        && packed
+        && access >= COPY_BYTES_MIN
+        && !transposed;
+    let layout = match transposed {
+        true => "Swizzled<Element, ROWS, CTA_K, true>",
+        false => "Swizzled<Element, ROWS, CTA_K, K_MAJOR>",
+    };
+    OperandTile { dtype: element, layout, vector, staged: !copied, transposed, scattered }
+}
