@@ -1,6 +1,6 @@
 //! Work of the kernels of gradients on tensor cores, for the cost model.
 
-use kiln_machine::{Occupancy, Operands, Resources};
+use kiln_machine::Operands;
 
 use crate::engine::attention::backward::dq_accum::{DqAccum, KeyBlocks};
 use crate::engine::attention::backward::kernels::{Tile, delta_work, simt_work};
@@ -8,7 +8,7 @@ use crate::engine::attention::backward::mma::schedule::{DqSum, Half, Mma, Schedu
 use crate::engine::attention::backward::operands::{OPERAND_TILE, optional_work};
 use crate::engine::attention::work::instructions_score;
 use crate::engine::cost::machine_of;
-use crate::engine::{KernelWork, TensorWork};
+use crate::engine::{CostModel, KernelWork, TensorWork};
 use crate::graph::AttentionShape;
 
 /// The share of the tensor cores' rate: a step reads its tiles for the block, and 16 rows of a warp
@@ -88,10 +88,8 @@ impl Mma<'_> {
 
     /// Blocks of keys that an SM holds.
     fn resident(&self, half: &Half) -> f64 {
-        let machine = machine_of(self.target);
-        let (registers, shared_bytes) = (half.registers as u32, half.shared_bytes as u32);
-        let resources = Resources { registers, shared_bytes };
-        f64::from(Occupancy::of(&machine, half.threads() as u32, resources).blocks.max(1))
+        let model = CostModel::of(self.target);
+        model.resident(half.threads(), half.registers, half.shared_bytes)
     }
 
     /// Clocks of a step of one of the blocks that an SM holds.
