@@ -83,7 +83,6 @@ impl EpilogueParameters {
         self.stores = false;
         let [rows, columns] = self.reads;
         (self.reads_rows, self.reads_columns) = (Some(rows), Some(columns));
-        self.loads_apart = !self.loaded.is_empty() && !rows;
         self.tensors.truncate(self.tensors.len() - self.outputs.len());
         for (output, batch) in self.outputs.iter_mut().zip(batches) {
             output.batch = Some(batch);
@@ -163,6 +162,7 @@ impl Context<'_> {
             };
             inputs.iter().any(differs)
         };
+        let reads = [reads(*m, |view| view.row), reads(*n, |view| view.column)];
         EpilogueParameters {
             vector,
             stores: true,
@@ -173,10 +173,10 @@ impl Context<'_> {
             loads_valid: !matrix.scattered
                 && loaded.iter().any(|tensor| tensor.load_valid == "valid"),
             loaded,
-            reads: [reads(*m, |view| view.row), reads(*n, |view| view.column)],
+            reads,
             reads_rows: None,
             reads_columns: None,
-            loads_apart: false,
+            loads_apart: !inputs.is_empty() && !reads[0] && !matrix.scattered,
             outputs: stored().map(|at| self.store(at, &matrix)).collect(),
             reductions: reductions.collect(),
             values: values

@@ -17,6 +17,7 @@ use crate::engine::gemm::tiling::{
     Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
     split_knob, split_reason, tiles_of,
 };
+use crate::engine::gemm::window::WINDOWED_BYTES_MAX;
 use crate::engine::gemm::work::{Block, Demand, MathPath, MmaStep};
 use crate::engine::instruction::MmaInstruction;
 use crate::engine::signature::refuse_older;
@@ -113,7 +114,7 @@ impl Mma<'_> {
     }
 
     fn candidates(&self) -> impl Iterator<Item = Candidate> + use<> {
-        candidates(&self.problem, self.types.is_gathered(&self.problem))
+        candidates(&self.problem, self.types.is_scattered(&self.problem))
     }
 
     fn decision(&self) -> Decision {
@@ -495,16 +496,15 @@ fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {
     cta_m * cta_n <= 64 * 64
 }
 
-/// The most elements of a K step per thread, where those of an operand are found one by one and
-/// that takes many instructions.
+/// The most elements of a K step per thread where an operand is read through a window, which takes
+/// many instructions.
 fn elements_held_max(problem: &Problem<'_>, types: &MmaTypes) -> Option<i64> {
-    if !types.is_scattered(problem) {
-        return None;
+    let of_bytes = |bytes: i64| bytes / types.element_bytes();
+    match types.is_scattered(problem) {
+        true if problem.offset_max(0) >= 1 << 31 => Some(CROWDED_MAX),
+        true => Some(of_bytes(GATHERED_BYTES_MAX)),
+        false => problem.is_windowed().then(|| of_bytes(WINDOWED_BYTES_MAX)),
     }
-    if problem.offset_max(0) >= 1 << 31 {
-        return Some(CROWDED_MAX);
-    }
-    types.is_gathered(problem).then(|| GATHERED_BYTES_MAX / types.element_bytes())
 }
 
 /// Desired number of resident blocks per SM.

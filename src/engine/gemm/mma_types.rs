@@ -94,16 +94,10 @@ impl MmaTypes {
         all.any(|(of, element)| tile(problem, of, element).staged)
     }
 
-    /// Whether elements of an operand are found one by one.
+    /// Whether elements of an operand are found one by one through a window.
     pub(super) fn is_scattered(&self, problem: &Problem<'_>) -> bool {
         let mut all = [&problem.a, &problem.b].into_iter().zip(self.elements);
         all.any(|(of, element)| tile(problem, of, element).scattered)
-    }
-
-    /// Whether they are found through a window.
-    pub(super) fn is_gathered(&self, problem: &Problem<'_>) -> bool {
-        let windowed = [&problem.a, &problem.b].into_iter().any(|of| of.window.is_some());
-        windowed && self.is_scattered(problem)
     }
 }
 

@@ -106,6 +106,11 @@ impl Operand {
 }
 
 impl<'a> Problem<'a> {
+    /// Whether an operand is read through a window.
+    pub(super) fn is_windowed(&self) -> bool {
+        self.a.window.is_some() || self.b.window.is_some()
+    }
+
     /// The type of the first output, in names of kernels.
     pub(super) fn output_name(&self) -> &'static str {
         let output =

@@ -14,6 +14,7 @@ use crate::engine::gemm::tiling::{
     Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
     split_knob, split_reason, tiles_of,
 };
+use crate::engine::gemm::window::WINDOWED_BYTES_MAX;
 use crate::engine::gemm::work::{Block, Demand, MathPath};
 use crate::engine::instruction::multiply_add;
 use crate::engine::signature::ctype;
@@ -32,9 +33,6 @@ const THREADS_MAX: i64 = 512;
 /// Elements of a K step per thread that are found one by one through a window: more take 0.35 s to
 /// compile, and their registers leave too few warps.
 const GATHERED_MAX: i64 = 24;
-
-/// Bytes of a K step per thread that are read through a window otherwise: 256 take 0.4 s.
-const WINDOWED_BYTES_MAX: i64 = 192;
 
 /// Multiply-adds of an SM in 2.6 us: 128 per cycle at 1.6 GHz.
 const LAUNCH: f64 = (1 << 19) as f64;
@@ -244,7 +242,7 @@ impl Schedule {
         let element = element(problem);
         let size = element.bytes() as i64;
         let held = (tiling.cta_m + tiling.cta_n) * tiling.cta_k / threads;
-        let max = match [&problem.a, &problem.b].iter().any(|of| of.window.is_some()) {
+        let max = match problem.is_windowed() {
             _ if is_scattered(problem, element).contains(&true) => GATHERED_MAX,
             true => WINDOWED_BYTES_MAX / size,
             false => i64::MAX,

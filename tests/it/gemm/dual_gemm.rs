@@ -52,7 +52,9 @@ fn multiply_adds_bytes_and_conflicts_of_dual_gemms() {
         if engine == "gemm_mma" {
             // 2 x 2 tiles: each loads its rows of x and its columns of both weights.
             let loaded = 2 * (m * k + 2 * k * n) * 2;
-            let epilogue = 2 * (m * n) + 2 * (m * n);
+            // Each lane has the bias of its 8 columns for all rows of its warp's 32 x 32 tile.
+            let lanes = m / 32 * (n / 32) * 32;
+            let epilogue = lanes * 8 * 2 + 2 * (m * n);
             assert_eq!(total.global.bytes, (loaded + epilogue) as u64, "{config}");
         }
     }
