@@ -103,6 +103,7 @@ mod record;
 mod recurrence;
 mod recurrence_counts;
 mod recurrence_vjp;
+mod reduce_scatter;
 mod reduction;
 #[cfg(feature = "remote")]
 mod remote;

@@ -4,7 +4,9 @@
 //! `make mutants` plants each under eight orders of warps (`KILN_TEST_ALL=1`), other runs under
 //! one; `KILN_TEST_MUTANTS` names a form whose bugs alone are planted.
 
+mod form;
 mod forms;
+mod recurrences;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -21,7 +23,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::harness::{self, Values};
-use forms::{Form, forms};
+use form::Form;
+use forms::forms;
 
 /// Orders of warps of the campaign.
 const SEEDS: u64 = 8;

@@ -30,7 +30,7 @@ fn full(op: Recurrence) -> Recurrence {
 }
 
 /// The same with lengths and resets, in an order and layout that differ from layer to layer.
-fn turned(op: Recurrence, at: usize) -> Recurrence {
+pub fn turned(op: Recurrence, at: usize) -> Recurrence {
     let op = full(op);
     let directions = [Direction::Both, Direction::Reverse, Direction::Forward];
     let layouts = [RowLayout::Packed, RowLayout::SequenceMajor, RowLayout::BatchMajor];
@@ -41,7 +41,7 @@ fn turned(op: Recurrence, at: usize) -> Recurrence {
 }
 
 /// Layers of all cells whose gradients there are, in a precision.
-fn layers(math: MatmulMath, sizes: [i64; 2]) -> Vec<Recurrence> {
+pub fn layers(math: MatmulMath, sizes: [i64; 2]) -> Vec<Recurrence> {
     let plain = CellOptions::default();
     let clip = |point| {
         let (min, max) = (Real::new(-0.5), Real::new(0.6));

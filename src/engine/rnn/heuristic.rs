@@ -67,9 +67,10 @@ impl Decision {
         let gemms = schedule.gemms.iter();
         let smem_bytes = gemms.clone().map(|of| of.smem_steps * of.step_bytes * warps).sum();
         let streamed_bytes = gemms.map(|of| of.streamed_steps() * of.step_bytes * warps).sum();
-        // A GPC has at most 18 SMs and holds one cluster of 16.
-        let resident = match schedule.exchange == Exchange::Cluster && group_ctas == 16 {
-            true => sm_count / 18 * 16,
+        // Each of up to eight GPCs of 16 or 18 SMs holds one cluster of 16: an H200 runs eight, a
+        // step of which takes 1.35 times one of four.
+        let resident = match schedule.exchange.in_cluster() && group_ctas == 16 {
+            true => (sm_count / 16).min(8) * 16,
             false => sm_count,
         };
         let waves = match resident {
@@ -127,11 +128,7 @@ fn settings(
     let of = |warps_n| of_warps_n(layer, target, variant, [batch_tile, group_ctas, warps_n]);
     // Fewer warps along the hidden units pad less, and fit where more do not.
     let fewer = [warps_n, warps_n / 2, warps_n / 4, warps_n / 8].into_iter().filter(|n| *n > 0);
-    let schedule = fewer.map(of).reduce(|best, fewer| match (best, fewer) {
-        (Ok(best), Ok(fewer)) if is_faster(layer, &fewer, &best) => Ok(fewer),
-        (Err(_), Ok(fewer)) => Ok(fewer),
-        (best, _) => best,
-    });
+    let schedule = fewer.map(of).reduce(|best, fewer| faster(layer, best, fewer));
     schedule.expect("there is one")
 }
 
@@ -147,7 +144,7 @@ fn of_warps_n(
     let of = |warps_k| of_warps(layer, target, variant, [batch_tile, group_ctas, warps_k, warps_n]);
     let mut best = of(fewest)?;
     for warps_k in [2 * fewest, 4 * fewest] {
-        if !streams(&best) && !waits_again(layer, &best) {
+        if !reads_weights(&best) && !waits_again(layer, &best) {
             break;
         }
         if let Ok(more) = of(warps_k)
@@ -159,9 +156,9 @@ fn of_warps_n(
     Ok(best)
 }
 
-/// Whether weights are streamed at every step.
-fn streams(schedule: &Schedule) -> bool {
-    schedule.gemms.iter().any(|gemm| gemm.streamed_steps() > 0)
+/// Whether weights are read from shared memory or streamed at every step.
+fn reads_weights(schedule: &Schedule) -> bool {
+    schedule.gemms.iter().any(|gemm| gemm.register_steps < gemm.k_steps)
 }
 
 /// Whether threads have more LL words to receive than loads in flight.
@@ -173,12 +170,25 @@ fn is_faster(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool {
     step_clocks(layer, schedule) < step_clocks(layer, known)
 }
 
-/// The schedule with the fastest exchange.
+/// The schedule with the fastest exchange through memory.
 fn with_fastest_exchange(layer: &Layer<'_>, variant: Variant, mut schedule: Schedule) -> Schedule {
     let clocks = |at: &usize| exchange_clocks(layer, &schedule, variant.exchanges[*at]);
     let fastest = (0..variant.exchanges.len()).min_by(|a, b| clocks(a).total_cmp(&clocks(b)));
     schedule.set_exchange(variant, fastest.expect("a variant has an exchange") as i64);
     schedule
+}
+
+/// The faster of two schedules, the first of equals.
+fn faster(
+    layer: &Layer<'_>,
+    first: Result<Schedule, Refusal>,
+    second: Result<Schedule, Refusal>,
+) -> Result<Schedule, Refusal> {
+    match (first, second) {
+        (Ok(first), Ok(second)) if is_faster(layer, &second, &first) => Ok(second),
+        (Err(_), Ok(second)) => Ok(second),
+        (first, _) => first,
+    }
 }
 
 /// The schedule for a tile, blocks and warps, with as many weights in registers as fit and the
@@ -189,8 +199,8 @@ fn of_warps(
     variant: Variant,
     [batch_tile, group_ctas, warps_k, warps_n]: [i64; 4],
 ) -> Result<Schedule, Refusal> {
-    let with = |variant: Variant, weight_registers: i64| {
-        let (exchange, smem_percent) = (0, 100);
+    let with = |variant: Variant, exchange: i64, weight_registers: i64| {
+        let smem_percent = 100;
         let settings = Settings {
             batch_tile,
             exchange,
@@ -202,9 +212,14 @@ fn of_warps(
         };
         Schedule::new(layer, target, variant, settings)
     };
-    // Registers needed without weights; the rest can hold weights.
-    let none = with(Variant { streams: true, ..variant }, 0)?;
-    let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
-    let schedule = with(variant, ((available - none.registers) / 32 * 32).clamp(0, 160))?;
-    Ok(with_fastest_exchange(layer, variant, schedule))
+    let of = |exchange: i64| {
+        // Registers needed without weights; the rest can hold weights.
+        let none = with(Variant { streams: true, ..variant }, exchange, 0)?;
+        let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
+        with(variant, exchange, ((available - none.registers) / 32 * 32).clamp(0, 160))
+    };
+    if variant.exchange().in_cluster() {
+        return faster(layer, of(0), of(1));
+    }
+    Ok(with_fastest_exchange(layer, variant, of(0)?))
 }

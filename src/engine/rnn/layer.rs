@@ -138,6 +138,12 @@ impl<'a> Layer<'a> {
         stages.map(|stage| stage.statistics.len() as i64).max().unwrap_or(0)
     }
 
+    /// Whether blocks can exchange partial sums: of all units, from the units of each.
+    pub(super) fn is_reducible(&self) -> bool {
+        let sums = |of: &GemmShape| of.is_of_state() && of.transposed && of.gates == 1;
+        self.gemms.len() == 1 && self.gemms.iter().all(sums) && self.layer_norms_max() == 0
+    }
+
     /// Storage type of h.
     pub(super) fn dtype(&self) -> DType {
         self.dtype

@@ -7,6 +7,7 @@
 //! tile, exchange h once per GEMM.
 
 mod cell_struct;
+mod constants;
 mod elements;
 mod heuristic;
 mod layer;
@@ -46,10 +47,12 @@ pub(super) const CTA: RnnEngine = RnnEngine {
     variant: Variant { engine: "rnn_cta", exchanges: &[Exchange::None], streams: false },
 };
 
+/// Exchanges through distributed shared memory.
+const IN_CLUSTER: &[Exchange] = &[Exchange::Cluster, Exchange::ReduceScatter];
+
 /// `rnn_cluster`: the blocks of a cluster share the hidden units (from sm_90).
-pub(super) const CLUSTER: RnnEngine = RnnEngine {
-    variant: Variant { engine: "rnn_cluster", exchanges: &[Exchange::Cluster], streams: false },
-};
+pub(super) const CLUSTER: RnnEngine =
+    RnnEngine { variant: Variant { engine: "rnn_cluster", exchanges: IN_CLUSTER, streams: false } };
 
 /// Exchanges through global memory.
 const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::LowLatency];
@@ -142,18 +145,18 @@ impl Tunable<7> for Rnn<'_> {
         fewer.map(with).collect()
     }
 
-    /// Settings that differ in the exchange share a schedule; of those with equal schedules, one.
+    /// Settings that differ in the exchange through memory share a schedule; of those with equal
+    /// schedules, one.
     fn ranked_work(&self) -> Vec<(Settings, Vec<KernelWork>)> {
         let Rnn { variant, layer, target, .. } = self;
-        let [tiles, exchanges, group_ctas, smem_percent, warps_k, warps_n, registers] =
-            variant.knobs();
+        let [tiles, _, group_ctas, smem_percent, warps_k, warps_n, registers] = variant.knobs();
         let (outer, inner) = ([tiles, group_ctas, warps_n], [smem_percent, warps_k, registers]);
         let mut all = Vec::new();
         for [batch_tile, group_ctas, warps_n] in combinations(&outer) {
-            let schedule = |[smem_percent, warps_k, weight_registers]: [i64; 3]| {
+            let schedule = |exchange: i64, [smem_percent, warps_k, weight_registers]: [i64; 3]| {
                 let settings = Settings {
                     batch_tile,
-                    exchange: 0,
+                    exchange,
                     group_ctas,
                     smem_percent,
                     warps_k,
@@ -163,10 +166,14 @@ impl Tunable<7> for Rnn<'_> {
                 let schedule = Schedule::new(layer, target, *variant, settings).ok()?;
                 (!schedule.is_repeated(*variant)).then_some(schedule)
             };
-            let mut schedules: Vec<Schedule> = combinations(&inner).filter_map(schedule).collect();
-            for exchange in &exchanges.values {
+            let mut schedules: Vec<Schedule> = Vec::new();
+            for (exchange, kind) in (0..).zip(variant.exchanges) {
+                if exchange == 0 || kind.in_cluster() {
+                    let of = |settings| schedule(exchange, settings);
+                    schedules = combinations(&inner).filter_map(of).collect();
+                }
                 all.extend(schedules.iter_mut().map(|schedule| {
-                    schedule.set_exchange(*variant, *exchange);
+                    schedule.set_exchange(*variant, exchange);
                     (schedule.settings, self.work(schedule))
                 }));
             }

@@ -8,7 +8,7 @@ use crate::engine::header::KernelNames;
 use crate::engine::instruction::MmaInstruction;
 use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, wrapped};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, LL_LOADS, MathPath, PlacedGemm, Schedule};
+use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule};
 use crate::engine::rnn::variables::{
     Gate, Gemm, LayerState, LayerVariables, OperandBuffer, Parameter, PrepackVariables,
     SharedVariables, StageOperand, StageVariables, StepLoad, Weights,
@@ -35,10 +35,11 @@ struct Buffer {
     bytes: i64,
 }
 
-struct Writer<'a> {
-    layer: &'a Layer<'a>,
-    schedule: &'a Schedule,
-    elements: Elements<'a>,
+/// Writes the variables of a layer's kernels.
+pub(super) struct Writer<'a> {
+    pub(super) layer: &'a Layer<'a>,
+    pub(super) schedule: &'a Schedule,
+    pub(super) elements: Elements<'a>,
     arch: Arch,
 }
 
@@ -122,7 +123,7 @@ impl Writer<'_> {
         let rows = schedule.cta_groups * schedule.operands() * schedule.settings.batch_tile;
         let bytes = rows * schedule.exchange_width * layer.dtype().bytes() as i64;
         match schedule.exchange {
-            Exchange::None | Exchange::Cluster => {}
+            Exchange::None | Exchange::Cluster | Exchange::ReduceScatter => {}
             Exchange::Counter => {
                 add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
                 add("arrivals".to_owned(), "unsigned", schedule.cta_groups * 4);
@@ -140,7 +141,8 @@ impl Writer<'_> {
         buffers
     }
 
-    fn batch_tiles(&self) -> i64 {
+    /// Tiles of batch rows.
+    pub(super) fn batch_tiles(&self) -> i64 {
         ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
     }
 
@@ -189,10 +191,8 @@ impl Writer<'_> {
         LayerVariables {
             shared: self.shared_variables(&tensors, self.constants(), elements.numbers()),
             gemms: gemms.map(|(at, placed)| self.gemm(at, placed)).collect(),
-            cluster: match schedule.exchange {
-                Exchange::Cluster => schedule.settings.group_ctas,
-                _ => 1,
-            },
+            cluster: if schedule.exchange.in_cluster() { schedule.settings.group_ctas } else { 1 },
+            reduce_scatter: self.is_reduced(),
             ping_pong: false,
             shape: self.shape(),
             listing: elements.listing(),
@@ -267,102 +267,6 @@ impl Writer<'_> {
         MmaInstruction::new(self.schedule.path.fragment_k(), [a, b]).on(self.arch)
     }
 
-    fn constants(&self) -> Vec<Constant> {
-        let Writer { layer, schedule, .. } = self;
-        let (op, settings) = (layer.op, schedule.settings);
-        let memory = &schedule.memory;
-        let subtiles = schedule.batch_subtiles();
-        let mut constants = Vec::new();
-        let mut add = |name: &str, value, about| constants.push(Constant::new(name, value, about));
-        add("HIDDEN_SIZE", layer.hidden_size(), "");
-        add("OUTPUT_SIZE", layer.output_size(), "of h and y");
-        add("BATCH", op.batch, "");
-        add("BATCH_TILE", settings.batch_tile, "batch rows of a CTA");
-        add("BATCH_TILES", self.batch_tiles(), "");
-        add("BATCH_SUBTILES", subtiles, "of 8 batch rows");
-        add("GROUP_CTAS", settings.group_ctas, "CTAs that share the units of a batch tile");
-        add("WARPS_N", settings.warps_n, "along the units");
-        add("WARPS_K", settings.warps_k, "along K");
-        add("THREADS", schedule.threads, "");
-        add("CTA_HIDDEN", schedule.cta_hidden, "units of a CTA");
-        add("UNIT_GROUPS", schedule.unit_groups(), "groups of 8 units of a warp");
-        add(
-            "SUBTILES",
-            schedule.unit_groups() * subtiles,
-            "8 x 8 subtiles of units and batch rows, of the warps along K",
-        );
-        add(
-            "LANE_CELLS",
-            2 * schedule.warp_subtiles(schedule.unit_groups()),
-            "two of each subtile of a warp",
-        );
-        add("CTA_OUTPUT", self.cta_output(), "columns of h of a CTA");
-        add("VECTOR", self.vector(), "elements of y per store");
-        if !schedule.mma() {
-            add(
-                "STAGING_BYTES",
-                schedule.staging_bytes(),
-                "of a warp, to load register-resident weights",
-            );
-        }
-        add("FRAG_K", schedule.path.fragment_k(), "K of an MMA");
-        if schedule.mma() {
-            add(
-                "CHAINS",
-                schedule.chains(),
-                "accumulators that halves of a K step take turns with",
-            );
-        }
-        add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
-        add("BUFFER_ELEMENTS", schedule.buffer_elements(), "of an operand in shared memory");
-        for (at, byte) in memory.operands.iter().enumerate() {
-            add(&format!("SMEM_OPERAND{}_OFFSET", at + 1), *byte, "bytes");
-        }
-        for (at, byte) in memory.weights.iter().enumerate() {
-            add(&smem_weights_offset(at), *byte, "bytes");
-        }
-        if settings.warps_k > 1 {
-            add("SMEM_PARTIALS_OFFSET", memory.partials, "bytes");
-        }
-        if schedule.vectors > 0 {
-            add("SMEM_VECTORS_OFFSET", memory.vectors, "bytes");
-        }
-        if schedule.exchange != Exchange::None {
-            add("OPERANDS", schedule.operands(), "that CTAs exchange");
-        }
-        match schedule.exchange {
-            Exchange::None => {}
-            Exchange::Cluster => {
-                add("BARRIERS", schedule.barriers(layer), "of a CTA");
-                add("SMEM_BARRIERS_OFFSET", memory.barriers, "bytes");
-            }
-            Exchange::Counter => {
-                add("EXCHANGE_WIDTH", schedule.exchange_width, "elements of a row in memory");
-                let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
-                add("CHUNK", 16 / bytes, "elements per access");
-            }
-            Exchange::LowLatency => {
-                let bytes = layer.dtype().bytes() as i64;
-                add("EXCHANGE_WORDS", schedule.exchange_width * bytes / 4, "of a row in memory");
-                add("CHUNK", 8 / bytes, "elements per access");
-                add("LL_LOADS", LL_LOADS, "of a thread in flight, at most");
-            }
-        }
-        if layer.layer_norms_max() > 0 {
-            add("LAYER_NORMS", layer.layer_norms_max(), "of a stage, at most");
-            add("SMEM_ROW_SUMS_OFFSET", memory.row_sums, "bytes");
-        }
-        if layer.layer_norms_max() > 0 && schedule.exchange == Exchange::Cluster {
-            add("SMEM_CTA_STATS_OFFSET", memory.cta_stats, "bytes");
-        }
-        if op.with.lengths {
-            add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
-            add("SMEM_LENGTHS_OFFSET", memory.lengths, "bytes");
-        }
-        constants.extend(self.elements.constants());
-        constants
-    }
-
     /// The GEMM of the projection and its index.
     fn projection(&self) -> Option<(usize, &PlacedGemm)> {
         let mut gemms = self.schedule.gemms.iter().enumerate();
@@ -370,7 +274,7 @@ impl Writer<'_> {
     }
 
     /// Columns of h of a CTA.
-    fn cta_output(&self) -> i64 {
+    pub(super) fn cta_output(&self) -> i64 {
         match self.projection() {
             Some((_, projection)) => projection.unit_groups * 8 * self.schedule.settings.warps_n,
             None => self.layer.outputs() * self.schedule.cta_hidden,
@@ -378,7 +282,7 @@ impl Writer<'_> {
     }
 
     /// Elements of `y` per store.
-    fn vector(&self) -> i64 {
+    pub(super) fn vector(&self) -> i64 {
         let y = self.layer.y();
         let (stored, element) = (y.dtype.bytes() as i64, self.schedule.element_bytes);
         let fits = |vector: &i64| {
@@ -426,6 +330,11 @@ impl Writer<'_> {
             "parameters" => x + r,
             _ => x + r + op.cell.parameters.len(),
         }
+    }
+
+    /// Whether blocks exchange partial sums.
+    fn is_reduced(&self) -> bool {
+        self.schedule.exchange == Exchange::ReduceScatter
     }
 
     fn is_quantised(&self) -> bool {
@@ -520,6 +429,10 @@ impl Writer<'_> {
             true => "h_prev".to_owned(),
             false => operand(self.schedule.computed_operands(at)),
         };
+        let operand = match self.is_reduced() {
+            true => operand,
+            false => format!("{operand} + coords.warp_k * {}::K_PER_WARP", weights.name),
+        };
         Gemm {
             variable: weights.name.to_lowercase(),
             weights,
@@ -548,14 +461,30 @@ impl Writer<'_> {
         };
         let streamed = (placed.streamed_steps() > 0)
             .then(|| format!("t.streamed{at} + coords.weights_warp() * {name}::GMEM_FRAGS"));
+        let of_warp = |warp: &str, size: &str| format!("{warp} * ({name}::{size})");
+        let [first_unit, first_k] = match self.is_reduced() {
+            true => [
+                of_warp("threadIdx.x / WARP_SIZE", "UNIT_GROUPS * 8"),
+                format!("coords.rank * {}", "CTA_OUTPUT"),
+            ],
+            false => [
+                format!(
+                    "coords.rank * {cta_rows} + {}",
+                    of_warp("coords.warp_n", "UNIT_GROUPS * 8")
+                ),
+                format!("coords.warp_k * {name}::K_PER_WARP"),
+            ],
+        };
         Weights {
             weights: format!(
                 "{}, {unit_groups}, {k_steps}, {register_steps}, {smem_steps}",
                 shape.gates
             ),
             rows,
-            cta_rows,
             k,
+            first_unit,
+            first_k,
+            own_columns: self.is_reduced(),
             operands: shape.operands,
             weight: self.elements.element_of_first_row(slot, &row, &column),
             vectorised: self
@@ -594,6 +523,6 @@ fn operand(computed: usize) -> String {
 }
 
 /// Name of the offset of the resident weights of a GEMM.
-fn smem_weights_offset(at: usize) -> String {
+pub(super) fn smem_weights_offset(at: usize) -> String {
     format!("SMEM_WEIGHTS{at}_OFFSET")
 }

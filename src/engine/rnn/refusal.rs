@@ -12,6 +12,7 @@ pub(super) enum Refusal {
     Cluster { blocks: i64, max: i64 },
     Registers { needed: i64, available: i64 },
     SharedBytes { needed: i64, available: i64 },
+    PartialSums,
 }
 
 /// Maximum threads per block.
@@ -34,6 +35,9 @@ impl fmt::Display for Refusal {
             Refusal::Registers { needed, available } => {
                 write!(f, "needs about {needed} registers per thread, {available} are available")
             }
+            Refusal::PartialSums => f.write_str(
+                "exchanges partial sums of one transposed GEMM per step, on tensor cores",
+            ),
             Refusal::SharedBytes { needed, available } => {
                 write!(f, "needs {needed} bytes of shared memory, {available} are available")
             }

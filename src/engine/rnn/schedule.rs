@@ -16,6 +16,9 @@ pub(super) enum Exchange {
     None,
     /// Stores to distributed shared memory (`st.async`).
     Cluster,
+    /// The same of partial sums: each block multiplies what it has computed with its columns of the
+    /// weights and sends every other the sums for its units (a reduce-scatter).
+    ReduceScatter,
     /// Writes to global memory and a counter.
     Counter,
     /// Words of data and sequence number in global memory (the LL protocol of NCCL).
@@ -75,7 +78,8 @@ pub(super) struct Schedule {
     pub(super) threads: i64,
     /// Hidden units of a CTA, a multiple of 8.
     pub(super) cta_hidden: i64,
-    /// Hidden units of a group of CTAs, or elements of h where a projection makes those more.
+    /// Hidden units of a group of CTAs, or elements of h where a projection makes those more; of
+    /// one CTA where it exchanges partial sums.
     pub(super) exchange_width: i64,
     /// Groups of CTAs, one per direction and batch tile.
     pub(super) cta_groups: i64,
@@ -131,7 +135,7 @@ pub(super) struct Memory {
     pub(super) operands: Vec<i64>,
     /// Resident weights of each GEMM.
     pub(super) weights: Vec<i64>,
-    /// Partial accumulators of warps along K.
+    /// Partial accumulators of warps along K, or of other CTAs.
     pub(super) partials: i64,
     pub(super) vectors: i64,
     pub(super) lengths: i64,
@@ -169,10 +173,15 @@ impl Exchange {
     pub(super) fn name(self) -> &'static str {
         match self {
             Exchange::None => "none",
-            Exchange::Cluster => "cluster",
+            Exchange::Cluster | Exchange::ReduceScatter => "cluster",
             Exchange::Counter => "counter",
             Exchange::LowLatency => "ll",
         }
+    }
+
+    /// Whether it uses distributed shared memory.
+    pub(super) fn in_cluster(self) -> bool {
+        matches!(self, Exchange::Cluster | Exchange::ReduceScatter)
     }
 
     /// Whether it uses global memory and so requires co-resident blocks.
@@ -192,7 +201,7 @@ impl Variant {
         let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
         let group_ctas: &[i64] = match self.exchange() {
             Exchange::None => &[1],
-            Exchange::Cluster => &[2, 4, 8, 16],
+            Exchange::Cluster | Exchange::ReduceScatter => &[2, 4, 8, 16],
             Exchange::Counter | Exchange::LowLatency => &[2, 4, 8, 16, 32, 64, 96, 128],
         };
         let exchanges: Vec<i64> = (0..self.exchanges.len() as i64).collect();
@@ -202,7 +211,8 @@ impl Variant {
             knob("batch_tile", "batch rows of a CTA", &[8, 16, 32]),
             knob(
                 "exchange",
-                "how CTAs exchange h: 0 counter or mbarrier, 1 LL words (data and flag)",
+                "how CTAs exchange h: 0 counter or mbarrier, 1 LL words (data and flag) or, in a \
+                 cluster, partial sums; those change the order of sums",
                 &exchanges,
             ),
             knob("group_ctas", "CTAs that share a batch tile", group_ctas),
@@ -265,10 +275,14 @@ impl Schedule {
             return Err(Refusal::Resident { count: cta_groups * group_ctas, sm_count });
         }
         let cluster_max = i64::from(target.cluster_blocks_max());
-        if exchange == Exchange::Cluster && group_ctas > cluster_max {
+        if exchange.in_cluster() && group_ctas > cluster_max {
             return Err(Refusal::Cluster { blocks: group_ctas, max: cluster_max });
         }
         let path = MathPath::of(layer, target);
+        let reduces = exchange == Exchange::ReduceScatter;
+        if reduces && (!layer.is_reducible() || path == MathPath::Simt) {
+            return Err(Refusal::PartialSums);
+        }
         let math_bytes = layer.op.math.dtype().bytes() as i64;
         let element_bytes =
             if path == MathPath::Simt { math_bytes } else { layer.dtype().bytes() as i64 };
@@ -281,15 +295,20 @@ impl Schedule {
         // 16 bytes of h.
         let granule = (8 * warps_n).max(16 / element_bytes);
         let cta_rows = |rows: i64| ceil_div(rows, granule * group_ctas) * granule;
+        // Partial sums are of all units, and of the block's part of K.
+        let (k_warps, shared_ctas) = if reduces { (1, 1) } else { (warps_k, group_ctas) };
         let mut left = weight_registers;
         let place = |shape: &GemmShape| {
-            let unit_groups = cta_rows(shape.rows) / (8 * warps_n);
+            let own = cta_rows(shape.rows);
             // Blocks have their units of all vectors of an operand side by side.
-            let k = match shape.operands {
-                1 => shape.k,
-                count => count * group_ctas * cta_rows(layer.hidden_size()),
+            let (unit_groups, k) = match shape.operands {
+                count if reduces => {
+                    (ceil_div(group_ctas * own, 8 * warps_n * warps_k), count * own)
+                }
+                1 => (own / (8 * warps_n), shape.k),
+                count => (own / (8 * warps_n), count * group_ctas * cta_rows(layer.hidden_size())),
             };
-            let k_steps = ceil_div(k, k_step * warps_k);
+            let k_steps = ceil_div(k, k_step * k_warps);
             let step_registers = 2 * ceil_div(shape.gates * unit_groups, 2) * fragment_registers;
             let register_steps = (left / step_registers).min(k_steps);
             left -= register_steps * step_registers;
@@ -304,8 +323,8 @@ impl Schedule {
             true => cta_rows(layer.units()),
             false => cta_rows(layer.hidden_size()) * operands,
         };
-        let exchange_width = group_ctas * columns;
-        let padded_k = |placed: &PlacedGemm| placed.k_steps * k_step * warps_k;
+        let exchange_width = shared_ctas * columns;
+        let padded_k = |placed: &PlacedGemm| placed.k_steps * k_step * k_warps;
         let row_elements = gemms.iter().map(padded_k).max().unwrap_or(0).max(exchange_width);
         let row_stride = ceil_div(row_elements, k_step) * k_step + 16 / element_bytes;
         let mut schedule = Schedule {
@@ -340,12 +359,6 @@ impl Schedule {
             return Err(Refusal::SharedBytes { needed: schedule.memory.total, available });
         }
         Ok(schedule)
-    }
-
-    /// Selects another exchange of the variant; nothing else depends on it.
-    pub(super) fn set_exchange(&mut self, variant: Variant, at: i64) {
-        self.settings.exchange = at;
-        self.exchange = variant.exchanges[at as usize];
     }
 
     /// Whether settings with smaller values give the same schedule: fewer registers hold as many
@@ -403,6 +416,17 @@ impl Schedule {
     /// Elements of one operand in shared memory.
     pub(super) fn buffer_elements(&self) -> i64 {
         self.settings.batch_tile * self.row_stride
+    }
+
+    /// Bytes of the partial sums of a block for the units of another.
+    pub(super) fn partials_bytes(&self, math_bytes: i64) -> i64 {
+        self.cta_hidden * self.settings.batch_tile * math_bytes
+    }
+
+    /// Selects another exchange through memory; nothing else depends on it.
+    pub(super) fn set_exchange(&mut self, variant: Variant, at: i64) {
+        self.settings.exchange = at;
+        self.exchange = variant.exchanges[at as usize];
     }
 
     /// Whether tensor cores run the GEMMs.
@@ -498,6 +522,10 @@ impl Schedule {
         let weights = resident.map(&mut take).collect();
         let tiles = self.gemms.iter().map(Schedule::tiles).max().unwrap_or(0);
         let partials = match self.settings.warps_k {
+            // Those of two steps, for the units of this block and from every block.
+            _ if self.exchange == Exchange::ReduceScatter => {
+                take(2 * self.settings.group_ctas * self.partials_bytes(math_bytes))
+            }
             1 => 0,
             _ => take(warps * tiles * self.batch_subtiles() * 128 * math_bytes),
         };
@@ -506,7 +534,7 @@ impl Schedule {
             true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
             false => 0,
         };
-        let cluster = self.exchange == Exchange::Cluster;
+        let cluster = self.exchange.in_cluster();
         let row_bytes = layer.layer_norms_max() * self.settings.batch_tile * math_bytes;
         let row_sums = take(2 * warps * row_bytes);
         let cta_stats = take(if cluster { 4 * self.settings.group_ctas * row_bytes } else { 0 });

@@ -40,10 +40,14 @@ pub(super) struct Weights {
     pub(super) name: String,
     /// Template arguments of the type.
     pub(super) weights: String,
-    /// Weight rows per gate, of the layer and of a CTA, and K: names of constants.
+    /// Weight rows per gate, and K: names of constants.
     pub(super) rows: &'static str,
-    pub(super) cta_rows: &'static str,
     pub(super) k: &'static str,
+    /// C++ expressions of the first unit and the first k of the warp.
+    pub(super) first_unit: String,
+    pub(super) first_k: String,
+    /// Whether a CTA has only the weights of its own columns.
+    pub(super) own_columns: bool,
     /// Vectors of the operand.
     pub(super) operands: i64,
     /// C++ expression of the weight of a `gate` of a `unit` at `k`; with several vectors of the
@@ -88,6 +92,8 @@ pub(super) struct LayerVariables {
     /// alternate.
     pub(super) cluster: i64,
     pub(super) ping_pong: bool,
+    /// Whether CTAs exchange partial sums.
+    pub(super) reduce_scatter: bool,
     /// Lines of the header comment: the problem, and the programs of the cell.
     pub(super) shape: Vec<String>,
     pub(super) listing: Vec<String>,

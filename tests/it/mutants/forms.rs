@@ -2,12 +2,12 @@
 //! form of it.
 
 use kiln::graph::{
-    Attention, AttentionBackward, AttentionShape, Band, Diagonal, Direction, MatmulMath,
-    Quantization, Recurrence, RowLayout, Signal,
+    Attention, AttentionBackward, AttentionShape, Band, Diagonal, MatmulMath, Signal,
 };
-use kiln::rnn::{CellKind, CellOptions};
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use super::form::{Form, Knobs, Task, form};
+use super::recurrences::recurrences;
 use crate::attention::backward_cases;
 use crate::attention::cases::{self as attention, Storage};
 use crate::columns::{batch_norm, statistics};
@@ -17,31 +17,20 @@ use crate::ctc;
 use crate::gemm::cases::{self as gemm, Case, Lay};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden::{centred, chain};
-use crate::harness::Values;
 use crate::norm;
 use crate::pointwise;
 use crate::pointwise_loop;
-use crate::recurrence;
-use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
 use crate::resample;
 use crate::resident_loop;
 use crate::rng;
-use crate::rnn_cells::user_cells;
 use crate::rows::{layer, long};
 use crate::signal;
 use crate::views;
 
-/// A kernel to plant bugs in: a graph with values, an engine and the knobs that choose its form.
-pub struct Form {
-    pub name: &'static str,
-    pub graph: OperationGraph,
-    pub inputs: Values,
-    pub engine: &'static str,
-    pub knobs: &'static [(&'static str, i64)],
-}
-
-type Task = (OperationGraph, Values);
+/// Tiles of few rows and columns.
+const NARROW: Knobs =
+    &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)];
 
 /// Noise: what is periodic may add up to nothing where a part is left out.
 fn filled(graph: OperationGraph) -> Task {
@@ -142,34 +131,6 @@ fn gradients(dtype: DType, extents: [i64; 2]) -> Task {
     (case.graph, case.inputs)
 }
 
-fn recurrent(op: Recurrence, dtype: DType) -> Task {
-    let graph = recurrence::graph(&op, 5, dtype);
-    let values = recurrence::values(&graph, &op, 5);
-    (graph, values)
-}
-
-fn plain(kind: CellKind, sizes: [i64; 2]) -> Recurrence {
-    recurrence::layer(kind, CellOptions::default(), MatmulMath::F32, sizes)
-}
-
-fn lstm(sizes: [i64; 2]) -> Task {
-    recurrent(plain(CellKind::Lstm, sizes), DType::F16)
-}
-
-/// Packed sequences in both directions, with resets and every state.
-fn sequences(kind: CellKind, sizes: [i64; 2]) -> Recurrence {
-    let with = recurrence::everything(kind);
-    let (layout, direction) = (RowLayout::Packed, Direction::Both);
-    Recurrence { with, layout, direction, ..plain(kind, sizes) }
-}
-
-type Knobs = &'static [(&'static str, i64)];
-
-fn form(name: &'static str, engine: &'static str, task: Task, knobs: Knobs) -> Form {
-    let (graph, inputs) = task;
-    Form { name, graph, inputs, engine, knobs }
-}
-
 /// Pointwise operations and reductions.
 fn rows() -> Vec<Form> {
     use DType::{Bf16, F16, F32};
@@ -244,12 +205,7 @@ fn random() -> Vec<Form> {
         form("dropout", "pointwise", drawn(rng::dropout(&[33, 70])), &[("grid", 0)]),
         form("noise", "reduction", drawn(rng::noise(&[6, 200])), &[]),
         form("gemm_dropout", "gemm_mma", drawn(gemm), &[("split_k", 1)]),
-        form(
-            "window_dropout",
-            "gemm_mma",
-            drawn(rng::convolution(true, true)),
-            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
-        ),
+        form("window_dropout", "gemm_mma", drawn(rng::convolution(true, true)), NARROW),
     ]
 }
 
@@ -297,7 +253,7 @@ fn products() -> Vec<Form> {
             "gemm_norm_gradient",
             "gemm_mma",
             (norm_gradient.clone(), convolution_data::values(&norm_gradient)),
-            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+            NARROW,
         ),
         form("convolution", "convolution_direct", from(convolution::grouped()), &[("items", 2)]),
         form(
@@ -335,7 +291,7 @@ fn products() -> Vec<Form> {
             "gemm_window",
             "gemm_mma",
             from(convolution::windowed("forward", "bias_relu")),
-            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+            NARROW,
         ),
         form(
             "gemm_pixels",
@@ -355,17 +311,19 @@ fn products() -> Vec<Form> {
             from(convolution::pixels("backward_filter", 7)),
             &[("cluster", 2), ("cta_m", 64), ("cta_n", 128), ("split_k", 1), ("stages", 3)],
         ),
-        form(
-            "gemm_groups",
-            "gemm_mma",
-            from(convolution::batched("forward")),
-            &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
-        ),
+        form("gemm_groups", "gemm_mma", from(convolution::batched("forward")), NARROW),
         form(
             "gemm_phases",
             "gemm_mma",
             from(convolution::phases("bias_relu")),
-            &[("cta_m", 16), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)],
+            &[
+                ("cta_k", 32),
+                ("cta_m", 16),
+                ("cta_n", 32),
+                ("warp_m", 16),
+                ("warp_n", 32),
+                ("split_k", 1),
+            ],
         ),
         form(
             "gemm_scattered",
@@ -474,52 +432,6 @@ fn attentions() -> Vec<Form> {
             gradients(Bf16, [300, 200]),
             &[("dq", 1)],
         ),
-    ]
-}
-
-fn recurrences() -> Vec<Form> {
-    use DType::{F16, F32};
-    let own = |name: &str, sizes: [i64; 2]| {
-        let cells = user_cells::all().unwrap();
-        let cell = cells.into_iter().find(|cell| cell.name == name).unwrap();
-        recurrent(Recurrence::new(cell, sizes[0], sizes[1]), F16)
-    };
-    let options = CellOptions { projected: true, peephole: true, ..CellOptions::default() };
-    let full = Recurrence {
-        cell: CellKind::Lstm.cell(&options).into(),
-        ..sequences(CellKind::Lstm, [8, 20])
-    };
-    let steps = sequences(CellKind::GruResetBefore, [6, 24]);
-    let steps_gradient = derivative(&steps, F32);
-    let gradient = recurrent(derivative(&sequences(CellKind::Lstm, [5, 64]), F16), F16);
-    let integers = |kind, sizes| {
-        let quantization = Some(Quantization::new(200.0, 100));
-        recurrent(Recurrence { quantization, ..sequences(kind, sizes) }, DType::U8)
-    };
-    vec![
-        form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
-        form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
-        form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
-        form("rnn_counter", "rnn_grid", lstm([20, 128]), &[("group_ctas", 2), ("exchange", 0)]),
-        form("rnn_ll", "rnn_grid", lstm([5, 64]), &[("group_ctas", 2), ("exchange", 1)]),
-        form(
-            "rnn_stream",
-            "rnn_stream",
-            lstm([5, 128]),
-            &[("exchange", 0), ("group_ctas", 2), ("smem_percent", 0), ("weight_registers", 0)],
-        ),
-        form("rnn_step", "rnn_step", recurrent(steps, F16), &[]),
-        form("rnn_norm", "rnn_cluster", own("layer_norm_lstm", [5, 64]), &[("group_ctas", 2)]),
-        form("rnn_own", "rnn_cta", own("mgu", [5, 40]), &[]),
-        form("rnn_gradient", "rnn_cluster", gradient, &[("group_ctas", 2)]),
-        form("rnn_gradient_step", "rnn_step", recurrent(steps_gradient, F32), &[]),
-        form(
-            "rnn_integers",
-            "rnn_grid",
-            integers(CellKind::Gru, [5, 64]),
-            &[("group_ctas", 2), ("exchange", 1), ("warps_k", 2), ("warps_n", 2)],
-        ),
-        form("rnn_integers_step", "rnn_step", integers(CellKind::GruResetBefore, [6, 24]), &[]),
     ]
 }
 
