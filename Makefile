@@ -6,6 +6,7 @@ DEVICE ?= auto
 TORTURE ?=
 FUZZ_SECONDS ?= 1800
 ATTENTIONS ?= 500
+NETWORKS ?= 300
 GRAPHS ?= 1000
 TAMPERS ?= 20000
 GRAPHS_FROM ?= 1
@@ -31,7 +32,7 @@ DRIVER_TESTS := contexts:: cuda_graphs:: drivers:: background:: dynamic_rows:: r
 	bench bench-c \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients sim-runtime-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
-	attention-campaign c-sequences triton-kernels estimates-validate clean
+	attention-campaign training-campaign c-sequences triton-kernels estimates-validate clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -205,6 +206,9 @@ attention-data: ## Rebuild tests/data/attention from torch (development only)
 graph-data: ## Rebuild tests/data/graphs from torch (development only)
 	python3 tests/data/graphs/torch_cases.py
 	python3 tests/data/graphs/torch_ctc.py
+
+training-campaign: setup ## Check the passes of NETWORKS (300) random networks, on every engine in both dialects
+	KILN_NETWORKS=$(NETWORKS) KILN_TEST_ALL=1 $(CARGO) test --test it passes_of_random -- --nocapture
 
 attention-campaign: setup ## Check ATTENTIONS (500) random combinations of attention's features
 	KILN_ATTENTIONS=$(ATTENTIONS) $(CARGO) test --test it attention::random -- --nocapture

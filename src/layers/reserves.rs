@@ -33,6 +33,12 @@ impl<P: PartialEq + fmt::Display> Reserves<P> {
         self.held.lock().expect("no holder panics").insert(address, (problem, phase));
     }
 
+    /// Whether the reserve space at this address has been through a pass.
+    pub(super) fn has(&self, address: u64, phase: Phase) -> bool {
+        let held = self.held.lock().expect("no holder panics");
+        held.get(&address).is_some_and(|(_, own)| *own >= phase)
+    }
+
     /// Refuses a reserve space that holds something else than a pass, of this name in messages,
     /// needs; `wanted` names what must have written it. One at an address that is not known may
     /// have been restored from a copy, if there has been one like it.

@@ -190,7 +190,7 @@ impl PersistentRnn {
     /// and [`Kiln::plan`].
     pub fn forward(&mut self, stream: &Stream, steps: i64, pack: &RnnPack) -> Result<()> {
         let rows = self.rows(Pass::Forward, steps)?;
-        self.launch(Pass::Forward, stream, rows, pack)
+        self.forward_pass(stream, rows, pack, true)
     }
 
     /// As [`PersistentRnn::forward`], for a packed network with `rows` vectors.
@@ -199,7 +199,7 @@ impl PersistentRnn {
     /// As [`PersistentRnn::forward`]; `BadParam` for a network that is not packed.
     pub fn forward_packed(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
         self.expect_packed(Pass::Forward)?;
-        self.launch(Pass::Forward, stream, rows, pack)
+        self.forward_pass(stream, rows, pack, true)
     }
 
     /// The plan of a forward pass over `steps` time steps with these optional tensors, which is
@@ -365,15 +365,17 @@ impl PersistentRnn {
         }
     }
 
-    pub(super) fn launch(
+    /// Launches a forward pass, and notes it if it is in training; its dropouts are drawn, or those
+    /// whose state the reserve space holds.
+    pub(super) fn forward_pass(
         &mut self,
-        pass: Pass,
         stream: &Stream,
         rows: i64,
         pack: &RnnPack,
+        draws: bool,
     ) -> Result<()> {
         let with = pack.optional();
-        self.run(pass, stream, (rows, with), pack)?;
+        self.run(Pass::Forward, stream, (rows, with, draws), pack)?;
         if let (true, Some(Slot::Memory { address, .. })) =
             (with.reserve, pack.slots.slot(Role::Reserve))
         {
@@ -382,12 +384,13 @@ impl PersistentRnn {
         Ok(())
     }
 
-    /// Launches a pass over so many vectors, with the optional tensors of the forward pass.
+    /// Launches a pass over so many vectors, with the optional tensors of the forward pass, and
+    /// perhaps draws its dropouts.
     pub(super) fn run(
         &mut self,
         pass: Pass,
         stream: &Stream,
-        (rows, with): (i64, Optional),
+        (rows, with, draws): (i64, Optional, bool),
         pack: &RnnPack,
     ) -> Result<()> {
         if !self.kiln.device().owns(stream) {
@@ -397,7 +400,7 @@ impl PersistentRnn {
         }
         self.find(pass, rows, with)?;
         let pack = &self.with_dropouts(self.with_states(pass, &pack.slots));
-        if let (Pass::Forward, true) = (pass, self.dropouts.is_some() && with.reserve) {
+        if draws && self.dropouts.is_some() && with.reserve {
             // A call that is refused draws nothing.
             self.find(pass, rows, with)?.check(pass, pack)?;
             self.draw(stream, pack)?;

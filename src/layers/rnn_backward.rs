@@ -125,7 +125,13 @@ impl PersistentRnn {
         self.backward(Pass::BackwardWeights, stream, rows, pack)
     }
 
-    fn backward(&mut self, pass: Pass, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
+    pub(super) fn backward(
+        &mut self,
+        pass: Pass,
+        stream: &Stream,
+        rows: i64,
+        pack: &RnnPack,
+    ) -> Result<()> {
         let with = pack.optional();
         let with = Optional { history: false, reserve: true, ..with };
         let Some(Slot::Memory { address, .. }) = pack.slots.slot(Role::Reserve) else {
@@ -137,7 +143,7 @@ impl PersistentRnn {
             _ => (Phase::Forward, "a forward pass in training"),
         };
         self.reserves.check(pass.name(), address, &held, (needed, wanted))?;
-        self.run(pass, stream, (rows, with), pack)?;
+        self.run(pass, stream, (rows, with, false), pack)?;
         self.reserves.record(address, held, Phase::Backward);
         Ok(())
     }

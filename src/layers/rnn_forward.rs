@@ -142,7 +142,7 @@ impl PersistentRnn {
             (Role::Reserve, call.reserve.filter(|_| training)),
         ];
         let pack = pack.completed(&optional, call.workspace);
-        self.launch(Pass::Forward, stream, extent.rows, &pack)
+        self.forward_pass(stream, extent.rows, &pack, true)
     }
 }
 

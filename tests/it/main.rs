@@ -115,6 +115,7 @@ mod resident_loop;
 mod rng;
 mod rnn_builds;
 mod rnn_cells;
+mod rnn_checkpoints;
 mod rnn_data;
 mod rnn_descriptors;
 mod rnn_dropout;

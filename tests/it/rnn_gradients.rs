@@ -17,14 +17,14 @@ use kiln::{DType, Kiln, TensorDesc, plan};
 use serde::Deserialize;
 
 use crate::harness::{self, Values};
-use crate::random_graphs::Random;
+use crate::random_graphs::{Random, number};
 
-const BATCH: i64 = 3;
-const STEPS: i64 = 4;
+pub const BATCH: i64 = 3;
+pub const STEPS: i64 = 4;
 
 #[derive(Deserialize)]
-struct Case {
-    name: String,
+pub struct Case {
+    pub name: String,
     cell: String,
     input_size: i64,
     hidden_size: i64,
@@ -36,12 +36,12 @@ struct Case {
     projection_size: i64,
 }
 
-fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../data/rnn/gradients.json")).expect("well-formed")
 }
 
 impl Case {
-    fn rnn(&self) -> Rnn {
+    pub fn rnn(&self) -> Rnn {
         let kinds = CellKind::ALL.into_iter();
         // torch's GRU resets behind the product, as cuDNN's.
         let kind = kinds.into_iter().find(|kind| kind.name() == self.cell).expect("a known cell");
@@ -67,11 +67,11 @@ impl Case {
     }
 }
 
-fn bytes(values: &[f64]) -> Vec<u8> {
+pub fn bytes(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-fn floats(buffer: &Buffer) -> Vec<f64> {
+pub fn floats(buffer: &Buffer) -> Vec<f64> {
     let bytes = buffer.to_vec().expect("it can be read");
     bytes.chunks_exact(8).map(|of| f64::from_le_bytes(of.try_into().unwrap())).collect()
 }
@@ -102,14 +102,14 @@ fn weights(rnn: &Rnn) -> Vec<(String, i64, [i64; 2])> {
 }
 
 /// Memory of all tensors of the passes.
-struct Trained {
-    buffers: HashMap<Role, Buffer>,
+pub struct Trained {
+    pub buffers: HashMap<Role, Buffer>,
     rows: i64,
     with: Optional,
 }
 
 impl Trained {
-    fn pack(&self, roles: &[Role]) -> RnnPack {
+    pub fn pack(&self, roles: &[Role]) -> RnnPack {
         let of = |pack: RnnPack, role: &Role| match self.buffers.get(role) {
             Some(buffer) => pack.with(*role, buffer),
             None => pack,
@@ -119,7 +119,7 @@ impl Trained {
     }
 }
 
-const FORWARD: [Role; 9] = [
+pub const FORWARD: [Role; 9] = [
     Role::Input,
     Role::Weights,
     Role::HInitial,
@@ -130,7 +130,7 @@ const FORWARD: [Role; 9] = [
     Role::StatesFinal,
     Role::Reserve,
 ];
-const DATA: [Role; 11] = [
+pub const DATA: [Role; 11] = [
     Role::Weights,
     Role::HInitial,
     Role::StatesInitial,
@@ -143,7 +143,7 @@ const DATA: [Role; 11] = [
     Role::HInitialGradient,
     Role::StatesInitialGradient,
 ];
-const WEIGHTS: [Role; 6] = [
+pub const WEIGHTS: [Role; 6] = [
     Role::Input,
     Role::HInitial,
     Role::Lengths,
@@ -154,7 +154,7 @@ const WEIGHTS: [Role; 6] = [
 
 /// The memory of a case, and one of the workspace under the role of a history that it does not
 /// have.
-fn memory(kiln: &Kiln, case: &Case, rnn: &Rnn) -> Trained {
+pub fn memory(kiln: &Kiln, case: &Case, rnn: &Rnn) -> Trained {
     let lengths = case.values_of_lengths();
     let rows = match rnn.layout {
         RowLayout::Packed => lengths.iter().sum::<f64>() as i64,
@@ -235,11 +235,33 @@ fn train(built: &mut PersistentRnn, kiln: &Kiln, of: &Trained) -> kiln::Result<(
 }
 
 #[track_caller]
-fn agree(found: &[f64], wanted: &[f64], what: &str) {
+pub fn agree(found: &[f64], wanted: &[f64], what: &str) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let error = (found - wanted).abs();
         assert!(error <= 1e-12 * (1.0 + wanted.abs()), "{what}[{at}]: {found}, torch: {wanted}");
+    }
+}
+
+/// Checks the results of both backward passes.
+pub fn are_of_torch(case: &Case, rnn: &Rnn, of: &Trained) {
+    let training = rnn.training(Extent { batch: BATCH, rows: of.rows }, of.with).unwrap();
+    for network in [&training.forward, &training.data] {
+        let results = network.roles().filter(|role| role.is_output());
+        for role in results.filter(|role| *role != Role::Reserve) {
+            let (dtype, dims) = network.tensor(role);
+            let wanted = case.values(role.name(), &dims, dtype);
+            let what = format!("{}: {}", case.name, role.name());
+            agree(&floats(&of.buffers[&role]), &wanted, &what);
+        }
+    }
+    let found = floats(&of.buffers[&Role::WeightGradients]);
+    for (name, offset, dims) in weights(rnn) {
+        let dims = if name.starts_with("bias") { &dims[..1] } else { &dims[..] };
+        let wanted = case.values(&format!("d_{name}"), dims, DType::F64);
+        let own: Vec<f64> =
+            found[offset as usize..][..wanted.len()].iter().map(|value| value - 0.5).collect();
+        agree(&own, &wanted, &format!("{}: d_{name}", case.name));
     }
 }
 
@@ -251,26 +273,7 @@ fn gradients_are_those_of_torch() {
             let mut built = kiln.build_rnn_dynamic(&rnn, BATCH).expect("supported");
             let of = memory(kiln, case, &rnn);
             train(&mut built, kiln, &of).unwrap_or_else(|error| panic!("{}: {error}", case.name));
-            let training = rnn.training(Extent { batch: BATCH, rows: of.rows }, of.with).unwrap();
-            for network in [&training.forward, &training.data] {
-                let results = network.roles().filter(|role| role.is_output());
-                for role in results.filter(|role| *role != Role::Reserve) {
-                    let (dtype, dims) = network.tensor(role);
-                    let wanted = case.values(role.name(), &dims, dtype);
-                    let what = format!("{}: {}", case.name, role.name());
-                    agree(&floats(&of.buffers[&role]), &wanted, &what);
-                }
-            }
-            let found = floats(&of.buffers[&Role::WeightGradients]);
-            for (name, offset, dims) in weights(&rnn) {
-                let dims = if name.starts_with("bias") { &dims[..1] } else { &dims[..] };
-                let wanted = case.values(&format!("d_{name}"), dims, DType::F64);
-                let own: Vec<f64> = found[offset as usize..][..wanted.len()]
-                    .iter()
-                    .map(|value| value - 0.5)
-                    .collect();
-                agree(&own, &wanted, &format!("{}: d_{name}", case.name));
-            }
+            are_of_torch(case, &rnn, &of);
         }
     }
 }
@@ -380,8 +383,11 @@ fn drawn(random: &mut Random) -> (Rnn, Optional, Vec<i64>) {
 /// The three passes of networks that no one thought of, on devices and by the reference.
 #[test]
 fn passes_of_random_networks_agree_with_the_reference() {
-    let count = if harness::all_are_wanted() { 300 } else { 16 };
-    for seed in 0..count {
+    let (first, count) = (number("KILN_NETWORKS_FROM", 0), number("KILN_NETWORKS", 16));
+    for seed in first..first + count {
+        if (seed - first) % 10 == 9 {
+            eprintln!("{} of {count} networks", seed - first + 1);
+        }
         let (rnn, with, lengths) = drawn(&mut Random(1000 + seed));
         let batch = lengths.len() as i64;
         let steps = lengths.first().copied().unwrap_or(0);
