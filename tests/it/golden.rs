@@ -359,6 +359,8 @@ fn recurrent_layers() {
     let own = derivative(&layer(CellKind::Lstm, plain, MatmulMath::F32, [8, 64]), DType::F16);
     let own = recurrent(&own, 16, DType::F16);
     assert_golden("sm80_rnn_f16_lstm_backward_mma.cu", &sources("rnn_cta", &own));
+    let sums = kernels("rnn_cluster", &own, &[("exchange", 1), ("group_ctas", 4)]);
+    assert_golden("sm80_rnn_f16_lstm_backward_mma_reduce_scatter.cu", &sums[0]);
     let gru = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 20]);
     let own = derivative(&Recurrence { with, layout, direction, ..gru }, DType::F32);
     let own = recurrent(&own, 16, DType::F32);

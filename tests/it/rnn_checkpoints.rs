@@ -226,7 +226,7 @@ fn lengths_and_resets_in_parts_are_those_of_the_whole() {
         network.forward(&stream, steps, &pack).unwrap();
         network.backward_data(&stream, steps, &pack).unwrap();
         network.backward_weights(&stream, steps, &pack).unwrap();
-        let mut network = kiln.checkpointed_rnn(&rnn, batch, 2).unwrap();
+        let mut network = kiln.checkpointed_rnn(&rnn, batch, if reset { 4 } else { 2 }).unwrap();
         let space = network.temp_space(steps, with).unwrap();
         let pack = packed(&parts, [space.reserve_bytes, space.workspace_bytes]);
         network.forward(&stream, steps, &pack).unwrap();
