@@ -87,12 +87,14 @@ impl Mma<'_> {
         }
         let is_modified = self.0.problem.is_modified();
         let has_dropout = self.0.problem.op.dropout.is_some();
+        let is_tight = width > 96 && self.0.target.arch.capability >= 120;
         let tiles = match is_tf32 {
             false if width > 128 => TILES_HEAVY,
             // The assembler spills a few words with 32 rows: on Hopper with a causal band and
-            // twice the keys, and with dropout beside a window.
-            false if is_modified && width > 64 && has_dropout => &TILES_MODIFIED[1..],
+            // twice the keys, with dropout beside a window, and on GeForce Blackwell.
+            false if is_modified && (width > 64 && has_dropout || is_tight) => &TILES_MODIFIED[1..],
             false if is_modified => TILES_MODIFIED,
+            false if is_tight => &TILES_PLAIN[2..],
             false if width > 96 => &TILES_PLAIN[1..],
             false => TILES_PLAIN,
             true if wide => TILES_TF32,
@@ -104,15 +106,15 @@ impl Mma<'_> {
         tiles.to_vec()
     }
 
-    /// A tile, also with fewer warps; for small heads without a score program also with Q in
-    /// registers.
+    /// A tile; without a score program or dropout, which need registers, also with fewer warps, and
+    /// for small heads also with Q in registers.
     fn variants(&self, tile: Settings) -> impl Iterator<Item = Settings> {
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
-        let is_plain = !self.0.problem.is_modified() && !self.0.is_tf32();
-        let holds = is_plain && depth.max(width) <= 64;
-        let wide = Settings { warp_q: 32, ..tile };
-        let held = [tile, wide].map(|of| Settings { hold_q: 1, ..of });
-        [tile, wide].into_iter().chain(held.into_iter().filter(move |_| holds))
+        let is_modified = self.0.problem.is_modified();
+        let holds = !is_modified && !self.0.is_tf32() && depth.max(width) <= 64;
+        let wide = (!is_modified).then_some(Settings { warp_q: 32, ..tile });
+        let held = [tile, Settings { warp_q: 32, ..tile }].map(|of| Settings { hold_q: 1, ..of });
+        [tile].into_iter().chain(wide).chain(held.into_iter().filter(move |_| holds))
     }
 }
 
