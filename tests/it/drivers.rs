@@ -145,8 +145,8 @@ fn an_engine_whose_blocks_do_not_fit_gives_way_to_the_next() {
     let (steps, errors) = printed(on_driver(&run, &[("KILN_SIM_RESIDENT", "0")]).unwrap());
     assert!(steps.contains("rnn_step{"), "{steps}{errors}");
     for said in [
-        "`sm80_rnn_f16_lstm_mma`: a cluster has 4 blocks of 128 threads and ",
-        "`sm80_rnn_f16_lstm_mma`: all 4 blocks of 128 threads and ",
+        "`sm80_rnn_f16_lstm_mma`: a cluster has 4 blocks of 256 threads and ",
+        "`sm80_rnn_f16_lstm_mma`: all 4 blocks of 256 threads and ",
     ] {
         assert!(errors.contains(said), "{errors}");
     }
