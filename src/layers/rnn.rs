@@ -52,7 +52,7 @@ use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 /// ```
 #[derive(Clone)]
 pub struct PersistentRnn {
-    kiln: Kiln,
+    pub(super) kiln: Kiln,
     rnn: Rnn,
     batch: i64,
     /// Whether the cell has states besides `h`.

@@ -78,7 +78,6 @@ pub struct CheckpointedRnn {
     sizes: Sizes,
     /// The lengths of a part; planned with the first call that has lengths.
     part_lengths: Option<PartLengths>,
-    kiln: Kiln,
     /// What the reserve spaces hold, by address.
     reserves: Reserves<Vectors>,
 }
@@ -142,7 +141,6 @@ impl Kiln {
             rnn: persistent,
             every,
             part_lengths: None,
-            kiln: self.clone(),
             reserves: Reserves::default(),
         })
     }
@@ -399,7 +397,7 @@ impl CheckpointedRnn {
             let own_lengths = reserve.piece(places.lengths, self.sizes.lengths);
             let planned = match &mut self.part_lengths {
                 Some(planned) => planned,
-                none => none.insert(PartLengths::new(&self.kiln, self.rnn.mini_batch())?),
+                none => none.insert(PartLengths::new(&self.rnn.kiln, self.rnn.mini_batch())?),
             };
             planned.execute(stream, part, lengths, own_lengths)?;
             own.slots.set(Role::Lengths, own_lengths);

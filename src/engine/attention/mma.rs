@@ -110,11 +110,12 @@ impl Mma<'_> {
     /// for small heads also with Q in registers.
     fn variants(&self, tile: Settings) -> impl Iterator<Item = Settings> {
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
-        let is_modified = self.0.problem.is_modified();
-        let holds = !is_modified && !self.0.is_tf32() && depth.max(width) <= 64;
-        let wide = (!is_modified).then_some(Settings { warp_q: 32, ..tile });
-        let held = [tile, Settings { warp_q: 32, ..tile }].map(|of| Settings { hold_q: 1, ..of });
-        [tile].into_iter().chain(wide).chain(held.into_iter().filter(move |_| holds))
+        let is_plain = !self.0.problem.is_modified();
+        let holds = is_plain && !self.0.is_tf32() && depth.max(width) <= 64;
+        let wide = Settings { warp_q: 32, ..tile };
+        let held = [tile, wide].map(|of| Settings { hold_q: 1, ..of });
+        let own = [tile, wide].into_iter().take(if is_plain { 2 } else { 1 });
+        own.chain(held.into_iter().filter(move |_| holds))
     }
 }
 

@@ -425,14 +425,13 @@ impl Writer<'_> {
 
     fn gemm(&self, at: usize, placed: &PlacedGemm) -> Gemm {
         let weights = self.weights(at, placed);
-        let operand = match placed.shape.is_of_state() {
+        let mut operand = match placed.shape.is_of_state() {
             true => "h_prev".to_owned(),
             false => operand(self.schedule.computed_operands(at)),
         };
-        let operand = match self.is_reduced() {
-            true => operand,
-            false => format!("{operand} + coords.warp_k * {}::K_PER_WARP", weights.name),
-        };
+        if !self.is_reduced() {
+            operand += &format!(" + coords.warp_k * {}::K_PER_WARP", weights.name);
+        }
         Gemm {
             variable: weights.name.to_lowercase(),
             weights,
@@ -461,17 +460,14 @@ impl Writer<'_> {
         };
         let streamed = (placed.streamed_steps() > 0)
             .then(|| format!("t.streamed{at} + coords.weights_warp() * {name}::GMEM_FRAGS"));
-        let of_warp = |warp: &str, size: &str| format!("{warp} * ({name}::{size})");
+        let units = format!("({name}::UNIT_GROUPS * 8)"); // of a warp
         let [first_unit, first_k] = match self.is_reduced() {
             true => [
-                of_warp("threadIdx.x / WARP_SIZE", "UNIT_GROUPS * 8"),
-                format!("coords.rank * {}", "CTA_OUTPUT"),
+                format!("threadIdx.x / WARP_SIZE * {units}"),
+                "coords.rank * CTA_OUTPUT".to_owned(),
             ],
             false => [
-                format!(
-                    "coords.rank * {cta_rows} + {}",
-                    of_warp("coords.warp_n", "UNIT_GROUPS * 8")
-                ),
+                format!("coords.rank * {cta_rows} + coords.warp_n * {units}"),
                 format!("coords.warp_k * {name}::K_PER_WARP"),
             ],
         };
