@@ -210,6 +210,15 @@ impl WgmmaInstruction {
     }
 }
 
+/// The word of ones of a floating-point type, as instructions name it.
+pub(super) fn ones(operand: &str) -> &'static str {
+    match operand {
+        "f16" => "0x3c003c00",
+        "bf16" => "0x3f803f80",
+        _ => "0x3f800000",
+    }
+}
+
 /// Cycles of the tensor cores for 32 bytes of K of a tile: a `wgmma` of n columns takes n / 2.
 pub(super) fn cycles([rows, columns]: [i64; 2]) -> f64 {
     (rows * columns) as f64 / (2 * WGMMA_M) as f64

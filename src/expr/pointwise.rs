@@ -210,6 +210,11 @@ impl Pointwise {
         }
     }
 
+    /// Whether the result is the operand, but for its type.
+    pub fn is_copy(&self) -> bool {
+        self.normalised() == Pointwise::new(Mode::Identity).math(self.math)
+    }
+
     /// Resets parameters that the mode ignores to their defaults, so that equivalent operations
     /// compare equal.
     pub fn normalised(&self) -> Self {

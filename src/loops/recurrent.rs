@@ -270,9 +270,7 @@ impl Layering<'_> {
     fn narrow(&self, uid: i64) -> i64 {
         let Some(Layer::Operation(operation)) = self.network.writer(uid) else { return uid };
         let from = operation.inputs[0];
-        let is_cast = operation
-            .as_pointwise()
-            .is_some_and(|op| op.normalised() == Pointwise::new(Mode::Identity).math(op.math));
+        let is_cast = operation.as_pointwise().is_some_and(Pointwise::is_copy);
         let [own, other] = [self.rewrite.desc(uid), self.rewrite.desc(from)];
         let fits = other.dtype.is_float() && other.dtype.fits_f32() && own.dtype == DType::F32;
         if is_cast && fits { from } else { uid }

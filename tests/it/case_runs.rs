@@ -257,6 +257,11 @@ fn products() {
     run("gemm", crate::gemm::cases::inputs);
 }
 
+#[test]
+fn operand_sums() {
+    run("operand_sums", crate::gemm::cases::inputs);
+}
+
 /// Of graphs that are built, the builder knows the values.
 fn none(graph: &OperationGraph) -> Values {
     panic!("a graph that a file spells out: {graph}");

@@ -60,6 +60,34 @@ fn planning_is_bounded_in_the_number_of_steps() {
     }
 }
 
+/// All products of a backward pass are on tensor cores, as gradients of gates stay as narrow as they
+/// are kept, and that of a layer's weights adds up the gradients of its biases.
+#[test]
+fn gradients_of_weights_are_products_alone() {
+    for name in ["t4", "a100", "l40s", "h100", "b200", "rtx5090"] {
+        let target = Target::named(name).expect("it is known");
+        for (dtype, mode) in [(DType::F16, Mode::A), (DType::Bf16, Mode::B)] {
+            let rnn = Rnn::lstm(256, 512).layers(2).dtype(dtype);
+            let extent = Extent { batch: 32, rows: 32 * 64 };
+            let training = rnn.training(extent, Optional::default()).expect("it is valid");
+            let selection = Selection { mode, ..Selection::default() };
+            let engines = |graph| {
+                let parts = engine::partition(graph, &target, &selection).expect("engines run it");
+                parts.into_iter().map(|part| part.config.engine).collect::<Vec<_>>()
+            };
+            let has_tensor_cores = target.arch.capability >= 80;
+            for network in &training.weights {
+                let own = engines(&network.graph);
+                assert!(own.iter().all(|engine| engine.starts_with("gemm_")), "{name}: {own:?}");
+            }
+            let all = training.weights.iter().chain([&training.data]);
+            let all: Vec<_> = all.flat_map(|network| engines(&network.graph)).collect();
+            let lanes = all.iter().any(|engine| engine == "gemm_simt");
+            assert_eq!(lanes, !has_tensor_cores, "{name}, {dtype}: {all:?}");
+        }
+    }
+}
+
 /// A filter finds what is left: a layer without tensor cores on any, and none whose blocks must be
 /// resident together.
 #[test]

@@ -43,7 +43,8 @@ pub(super) fn with_combines(
     arch: Arch,
 ) -> Lowering {
     for reductions in context.problem.combined() {
-        let combine = Combine::of(context.problem, reductions, epilogue_tile);
+        let split_k = context.tiling.split_k;
+        let combine = Combine::of(context.problem, reductions, split_k, epilogue_tile);
         lowering.scratch.extend(combine.bytes_of_each());
         lowering.kernels.push(combine.kernel(context, epilogue_tile, arch));
     }
@@ -53,10 +54,11 @@ pub(super) fn with_combines(
 /// Checks that the partials fit memory and the combine kernels a grid.
 pub(super) fn check_combines(
     problem: &Problem<'_>,
+    split_k: i64,
     epilogue_tile: [i64; 2],
 ) -> Result<(), Refusal> {
     for reductions in problem.combined() {
-        let combine = Combine::of(problem, reductions, epilogue_tile);
+        let combine = Combine::of(problem, reductions, split_k, epilogue_tile);
         let bytes = combine.bytes();
         if bytes > PARTIALS_BYTES_MAX
             || ceil_div(combine.results, combine.results_per_block()) > GRID_MAX
@@ -80,15 +82,18 @@ pub(super) struct Combine<'a> {
 
 impl<'a> Combine<'a> {
     /// The combine kernel of these reductions, one at least; a partial covers `rows` x `columns`
-    /// elements.
+    /// elements of C, or the rows of A in one of `split_k` splits.
     pub(super) fn of(
         problem: &'a Problem<'_>,
         reductions: Range<usize>,
+        split_k: i64,
         [rows, columns]: [i64; 2],
     ) -> Combine<'a> {
-        let EpilogueReduction { kept, keeps_batches, .. } = problem.reductions[reductions.start];
+        let EpilogueReduction { kept, keeps_batches, of_a, .. } =
+            problem.reductions[reductions.start];
         let [partials_m, partials_n] = [ceil_div(problem.m, rows), ceil_div(problem.n, columns)];
         let (lines, partials) = match kept {
+            Kept::Rows if of_a => (problem.m, split_k),
             Kept::Rows => (problem.m, partials_n),
             Kept::Columns => (problem.n, partials_m),
             Kept::Neither => (1, partials_m.saturating_mul(partials_n)),
@@ -188,10 +193,12 @@ impl<'a> Combine<'a> {
         let parameters = Parameters {
             problem: context
                 .problem_parameters(&passed, partials, listing, functions)
-                .with_phases(phases),
+                .with_phases(phases)
+                .reducing(self.reductions()),
             phase_rows: context.phase_rows(),
             threads: THREADS,
             results: self.results_per_block(),
+            splits: self.first().of_a.then_some(tiling.split_k),
             partial_rows: epilogue_tile[0],
             partial_columns: epilogue_tile[1],
             kept: self.first().kept.name(),
@@ -299,7 +306,9 @@ struct Parameters {
     threads: i64,
     /// Results per block.
     results: i64,
-    /// Rows and columns of a partial.
+    /// Partials of sums of A.
+    splits: Option<i64>,
+    /// Rows and columns of another partial.
     partial_rows: i64,
     partial_columns: i64,
     /// Where the rows of a phase end, where phases differ.

@@ -105,6 +105,12 @@ impl ProblemParameters {
     pub(super) fn with_phases(self, phases: Vec<Table>) -> ProblemParameters {
         ProblemParameters { phases, ..self }
     }
+
+    /// The same, of a kernel that combines the partials of these.
+    pub(super) fn reducing(self, combined: &[EpilogueReduction]) -> ProblemParameters {
+        let reductions = combined.iter().map(|of| op_name(of.op)).collect();
+        ProblemParameters { reductions, ..self }
+    }
 }
 
 impl<'a> Context<'a> {
@@ -151,11 +157,12 @@ impl<'a> Context<'a> {
             let declaration = format!("{}* {name}_partials", ctype(op.math.dtype()));
             tensors.push(Member { declaration, text: format!("partials of `{name}`") });
         }
+        let of_epilogue = || reductions.iter().filter(|of| !of.of_a);
         ProblemParameters {
             listing,
             functions,
-            reductions: reductions.iter().map(|reduction| op_name(reduction.op)).collect(),
-            reduces_across: reductions.iter().any(|reduction| reduction.kept == Kept::Columns),
+            reductions: of_epilogue().map(|of| op_name(of.op)).collect(),
+            reduces_across: of_epilogue().any(|of| of.kept == Kept::Columns),
             index_type: self.tiling.index_type(self.problem),
             m: *m,
             dynamic_m: self.tiling.dynamic_m,
@@ -202,6 +209,12 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// The names of the sums of A.
+    pub(super) fn operand_sums(&self) -> Vec<String> {
+        let sums = &self.problem.reductions[self.problem.operand_sums()];
+        sums.iter().map(|of| self.names[of.result].clone()).collect()
+    }
+
     /// The number of rows as kernels know it.
     pub(super) fn rows(&self) -> &'static str {
         if self.tiling.dynamic_m { "batch.M" } else { "M" }
@@ -242,7 +255,9 @@ impl<'a> Context<'a> {
         let operands = [a.tensor, b.tensor].into_iter().chain(dual.map(|dual| dual.b));
         let shapes: String = operands.map(|at| format!("{}\n", self.text(at))).collect();
         let text = [shapes, text(&a.prologue), text(&b.prologue), first, second].concat();
-        text.lines().map(str::to_owned).chain(self.epilogue_listing()).collect()
+        let sums = &self.problem.reductions[self.problem.operand_sums()];
+        let sums = sums.iter().map(|of| self.reduction_listing(of));
+        text.lines().map(str::to_owned).chain(sums).chain(self.epilogue_listing()).collect()
     }
 
     /// A tensor's name, or a name for an unnamed GEMM result.
@@ -264,7 +279,8 @@ impl<'a> Context<'a> {
             }
         }
         let text = program.to_string();
-        let reductions = self.problem.reductions.iter().map(|of| self.reduction_listing(of));
+        let reductions = &self.problem.reductions[self.problem.epilogue_reductions()];
+        let reductions = reductions.iter().map(|of| self.reduction_listing(of));
         text.lines().map(str::to_owned).chain(reductions).collect()
     }
 

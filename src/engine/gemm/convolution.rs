@@ -43,7 +43,12 @@ impl<'a> Layout<'_, 'a> {
     /// `NotSupported` with the rule that the graph breaks.
     pub(super) fn convolution(self, op: &Convolution) -> Result<Problem<'a>> {
         let reduced = self.reduced();
-        let Layout { graph, tensors, programs, epilogue, reductions, finish, .. } = self;
+        let Layout { graph, tensors, programs, epilogue, reductions, sums, finish, .. } = self;
+        if let Some((_, [operand, _])) = sums.first() {
+            let name = &graph.tensors[*operand].name;
+            let text = format!("`{name}` is reduced, an operand of a convolution");
+            return Err(Error::not_supported(text));
+        }
         let [first, second, c] = tensors;
         let roles = op.pass.roles([first, second], c).map(|at| &graph.tensors[at]);
         let shape = op.shape(roles)?;

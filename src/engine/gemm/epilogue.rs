@@ -138,7 +138,8 @@ impl Context<'_> {
         let positions: Vec<usize> = epilogue.program.positions().collect();
         let read = inputs.iter().chain(&positions).copied();
         let tensors = read.chain(stored());
-        let reductions = self.problem.reductions.iter().map(|of| {
+        let reductions = &self.problem.reductions[self.problem.epilogue_reductions()];
+        let reductions = reductions.iter().map(|of| {
             let tensors = &epilogue.program.outputs;
             let at = tensors.iter().position(|at| *at == of.operand);
             let (value, value_type) = values[at.expect("what is reduced is an output")];

@@ -1,5 +1,6 @@
 //! Epilogue reductions: reductions of the epilogue's results, fused into the GEMM as partials per
 //! warp tile. What reads their results is computed where the partials are combined (`finish`).
+//! Sums of rows of an operand (`operand_sum`) have partials too, one for each split of K.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +9,14 @@ use crate::engine::gemm::axes::Axes;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
 
-/// A reduction of a tensor that the epilogue computes.
+/// A reduction of a tensor that the epilogue computes, or of A along K.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EpilogueReduction {
     pub(super) op: Reduction,
     /// The reduced tensor; `result` is what it is reduced to.
     pub(super) operand: usize,
+    /// Whether that is A.
+    pub(super) of_a: bool,
     pub(super) result: usize,
     pub(super) kept: Kept,
     /// Whether each batch has its own results.
@@ -39,33 +42,43 @@ impl Kept {
     }
 }
 
-/// The reductions of a graph around the GEMM result `c`, each with its operand and its result.
+/// Reductions of a graph, each with its operand and its result.
+pub(super) type Reductions = Vec<(Reduction, [usize; 2])>;
+
+/// The reductions of a graph around the GEMM result `c`: of the epilogue's values, and of the
+/// GEMM's operands.
 ///
 /// # Errors
-/// `NotSupported` when the operand is not an epilogue value.
+/// `NotSupported` when the operand is neither.
 pub(super) fn reductions_of(
     graph: CanonicalGraph<'_>,
+    operands: [usize; 2],
     c: usize,
-) -> Result<Vec<(Reduction, [usize; 2])>> {
+) -> Result<[Reductions; 2]> {
     let reduction = |operation: &Operation| match operation.op {
         Op::Reduction(op) => {
             Some((op, [operation.inputs[0], operation.outputs[0]].map(|uid| uid as usize)))
         }
         _ => None,
     };
-    let found: Vec<_> = graph.operations.iter().filter_map(reduction).collect();
-    for (_, [operand, result]) in &found {
-        let operand_name = &graph.tensors[*operand].name;
+    let of_epilogue = |(_, [operand, _]): &(Reduction, [usize; 2])| graph.is_written(*operand);
+    let found = graph.operations.iter().filter_map(reduction);
+    let (of_epilogue, of_operands): (Reductions, Reductions) = found.partition(of_epilogue);
+    for (_, [_, result]) in of_epilogue.iter().chain(&of_operands) {
         if graph.tensors[c].is_empty() && !graph.tensors[*result].is_empty() {
             return Err(beside_nothing(&graph.tensors[*result]));
         }
-        if graph.tensors[*operand].dims != graph.tensors[c].dims || !graph.is_written(*operand) {
-            return Err(Error::not_supported(format!(
-                "`{operand_name}` is reduced, which is no result of the epilogue"
-            )));
-        }
     }
-    Ok(found)
+    let is_value = |at: usize| graph.tensors[at].dims == graph.tensors[c].dims;
+    let strange = of_epilogue.iter().filter(|(_, [operand, _])| !is_value(*operand));
+    let others = of_operands.iter().filter(|(_, [operand, _])| !operands.contains(operand));
+    if let Some((_, [operand, _])) = strange.chain(others).next() {
+        let name = &graph.tensors[*operand].name;
+        return Err(Error::not_supported(format!(
+            "`{name}` is reduced, which is neither a result of the epilogue nor an operand"
+        )));
+    }
+    Ok([of_epilogue, of_operands])
 }
 
 impl EpilogueReduction {
@@ -109,6 +122,7 @@ impl EpilogueReduction {
         Ok(EpilogueReduction {
             op,
             operand,
+            of_a: false,
             result,
             kept,
             keeps_batches: !batches.contains(&false),

@@ -56,6 +56,7 @@ struct Parameters<P> {
     group: i64,
     by_columns: bool,
     slice_rows: i64,
+    operand_sums: Vec<String>,
     #[serde(flatten)]
     own: P,
 }
@@ -78,11 +79,11 @@ pub(super) fn check_workspace(
     epilogue_tile: [i64; 2],
 ) -> Result<(), Refusal> {
     if split_k == 1 {
-        return check_combines(problem, epilogue_tile);
+        return check_combines(problem, split_k, epilogue_tile);
     }
     let (reduction, bytes) = (SplitKReduction::of(problem), partial_bytes(problem, split_k));
     match reduction.fits_grid() && bytes <= PARTIALS_BYTES_MAX {
-        true => check_combines(problem, reduction.epilogue_tile),
+        true => check_combines(problem, split_k, reduction.epilogue_tile),
         false => Err(Refusal::Partials { bytes }),
     }
 }
@@ -133,6 +134,7 @@ fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: A
         group: tiling.rasterization.group,
         by_columns: tiling.rasterization.columns,
         slice_rows: variant.epilogue_tile[0],
+        operand_sums: context.operand_sums(),
         own,
     };
     KernelPlan {

@@ -19,7 +19,7 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::window::WINDOWED_BYTES_MAX;
 use crate::engine::gemm::work::{Block, Demand, MathPath, MmaStep};
-use crate::engine::instruction::MmaInstruction;
+use crate::engine::instruction::{MmaInstruction, ones};
 use crate::engine::signature::refuse_older;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{
@@ -53,6 +53,9 @@ const GATHERED_BYTES_MAX: i64 = 80;
 
 /// Maximum number of accumulators per thread.
 const ACCUMULATORS_MAX: i64 = 128;
+
+/// Registers of a thread that sums of A and the words of ones take.
+const SUM_REGISTERS: i64 = 8;
 
 /// The names of the knobs.
 const KNOBS: [&str; 10] = [
@@ -316,7 +319,8 @@ impl Schedule {
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Accumulators, fragments of two K steps, addresses.
         let columns = warp_n * self.gemm_count;
-        let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40;
+        let sums = if problem.operand_sums().is_empty() { 0 } else { SUM_REGISTERS };
+        let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40 + sums;
         let resident = model.resident(threads, registers, shared_bytes);
         let [tiles, _] = problem.tiles_and_steps([tiling.cta_m, tiling.cta_n, tiling.cta_k]);
         let of_sm = (tiles * tiling.split_k as f64 / f64::from(target.sm_count)).ceil().max(1.0);
@@ -361,6 +365,7 @@ impl Schedule {
                 warp_m,
                 warp_n,
                 stages,
+                ones: ones(types.names[0]),
                 staged: operands.iter().any(|operand| operand.staged),
                 all_walk: operands.iter().all(|operand| operand.walk.is_some()),
             },
@@ -380,6 +385,8 @@ struct Parameters {
     warp_m: i64,
     warp_n: i64,
     stages: i64,
+    /// A word of ones.
+    ones: &'static str,
     /// Whether an operand passes through registers.
     staged: bool,
     /// Whether both operands know which K step is next.

@@ -12,6 +12,7 @@
 //! warp-specialised kernel.
 
 mod axes;
+mod collapse;
 mod combine;
 mod context;
 mod convolution;
@@ -25,6 +26,7 @@ mod mma;
 mod mma_tiles;
 mod mma_types;
 mod operand;
+mod operand_sum;
 mod partials;
 mod phases;
 mod problem;

@@ -6,16 +6,19 @@ use std::ops::Range;
 
 use crate::engine::access::{PARAMETERS_MAX, ceil_div, span_elements, volume};
 use crate::engine::decompose::Decomposed;
-use crate::engine::gemm::axes::{Axes, stride};
-use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
+use crate::engine::gemm::axes::Axes;
+use crate::engine::gemm::collapse::Collapse;
+use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Reductions, reductions_of};
 use crate::engine::gemm::finish::{self, finish_of};
 use crate::engine::gemm::fusion::Fusion;
+use crate::engine::gemm::operand_sum::Rows;
 use crate::engine::gemm::phases::Phases;
 use crate::engine::gemm::window::Window;
 use crate::engine::program::{GraphProgram, ancestors, check_results};
 use crate::engine::signature::{refuse_i64, refuse_older};
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
+use crate::expr::Pointwise;
+use crate::graph::{CanonicalGraph, Matmul, Op, Operation};
 
 /// Epilogue reductions whose partials one kernel combines: 8 bytes of each for each of its threads
 /// are in shared memory.
@@ -67,7 +70,7 @@ pub(super) struct Problem<'a> {
     pub(super) dual: Option<DualGemm>,
     /// The epilogue; its outputs are what is stored, then what is only reduced.
     pub(super) epilogue: Fusion,
-    /// Reductions of the epilogue.
+    /// Reductions of the epilogue, then those of A.
     pub(super) reductions: Vec<EpilogueReduction>,
     /// What is computed of their results.
     pub(super) finish: Fusion,
@@ -129,15 +132,16 @@ impl<'a> Problem<'a> {
         let decomposed = Decomposed::drawn(graph)?.grouped()?;
         let graph = decomposed.graph();
         let (operation, matmul, other) = gemms(graph)?;
-        let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
+        let [at_a, at_b] = [0, 1].map(|slot| widened_from(graph, operation.inputs[slot] as usize));
         let c = operation.outputs[0] as usize;
         let prologues = [ancestors(graph, &[at_a]), ancestors(graph, &[at_b])];
         let dual =
             other.map(|other| dual_of(graph, operation, other, &prologues[1])).transpose()?;
-        let reductions = reductions_of(graph, c)?;
-        let finish = finish_of(graph, c, &reductions)?;
+        let [reductions, sums] = reductions_of(graph, [at_a, at_b], c)?;
+        let all: Reductions = reductions.iter().chain(&sums).copied().collect();
+        let finish = finish_of(graph, c, &all)?;
         let stored = (0..graph.tensors.len()).filter(|at| {
-            let is_result = reductions.iter().any(|(_, [_, result])| result == at);
+            let is_result = all.iter().any(|(_, [_, result])| result == at);
             let is_result = is_result || finish.outputs.contains(at);
             graph.is_written(*at) && !graph.tensors[*at].is_virtual && !is_result
         });
@@ -161,6 +165,7 @@ impl<'a> Problem<'a> {
             programs,
             epilogue,
             reductions,
+            sums,
             finish,
             overrides,
         };
@@ -194,7 +199,7 @@ impl<'a> Problem<'a> {
     /// the same dimensions.
     pub(super) fn combined(&self) -> Vec<Range<usize>> {
         let alike = |a: &EpilogueReduction, b: &EpilogueReduction| {
-            (a.kept, a.keeps_batches) == (b.kept, b.keeps_batches)
+            (a.kept, a.keeps_batches, a.of_a) == (b.kept, b.keeps_batches, b.of_a)
         };
         let mut first = 0;
         let groups = self.reductions.chunk_by(alike).flat_map(|of| of.chunks(COMBINED_MAX));
@@ -203,6 +208,16 @@ impl<'a> Problem<'a> {
             first - of.len()..first
         };
         groups.map(range).collect()
+    }
+
+    /// Which reductions are the epilogue's.
+    pub(super) fn epilogue_reductions(&self) -> Range<usize> {
+        0..self.reductions.iter().filter(|of| !of.of_a).count()
+    }
+
+    /// Which reductions are sums of A.
+    pub(super) fn operand_sums(&self) -> Range<usize> {
+        self.epilogue_reductions().end..self.reductions.len()
     }
 
     /// Whether it is a convolution, whose rows are of several dimensions.
@@ -356,6 +371,22 @@ fn gemms(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Opera
     }
 }
 
+/// What an operand's elements are read from: where they are only those of another tensor in a wider
+/// type, that one, which is as exact and moves fewer bytes.
+fn widened_from(graph: CanonicalGraph<'_>, at: usize) -> usize {
+    let writes = |operation: &&Operation| operation.outputs.contains(&(at as i64));
+    let writer = graph.operations.iter().find(writes);
+    let copied = writer.filter(|own| own.as_pointwise().is_some_and(Pointwise::is_copy));
+    let Some(from) = copied.map(|own| own.inputs[0] as usize) else { return at };
+    let [own, other] = [at, from].map(|at| &graph.tensors[at]);
+    let is_same = own.dims == other.dims && own.is_virtual && !other.by_value;
+    let widens = [own, other].iter().all(|of| of.dtype.is_float());
+    match is_same && widens && other.dtype.fits_in(own.dtype) {
+        true => widened_from(graph, from),
+        false => at,
+    }
+}
+
 /// The second GEMM of a dual GEMM; `computed` are the operations that B is computed by.
 fn dual_of(
     graph: CanonicalGraph<'_>,
@@ -396,7 +427,9 @@ pub(super) struct Layout<'g, 'a> {
     dual: Option<DualGemm>,
     pub(super) programs: [GraphProgram; 2],
     pub(super) epilogue: GraphProgram,
-    pub(super) reductions: Vec<(Reduction, [usize; 2])>,
+    pub(super) reductions: Reductions,
+    /// Reductions of operands.
+    pub(super) sums: Reductions,
     pub(super) finish: GraphProgram,
     overrides: [Option<usize>; 3],
 }
@@ -404,13 +437,20 @@ pub(super) struct Layout<'g, 'a> {
 impl<'a> Layout<'_, 'a> {
     /// What elements are reduced to, and what is read and stored beside.
     pub(super) fn reduced(&self) -> Vec<usize> {
-        let results = self.reductions.iter().map(|(_, [_, result])| *result);
+        let all = self.reductions.iter().chain(&self.sums);
+        let results = all.map(|(_, [_, result])| *result);
         unique(results.chain(finish::tensors(&self.finish)))
     }
 
     fn problem(self, matmul: Matmul) -> Result<Problem<'a>> {
         let reduced = self.reduced();
-        let Layout { graph, tensors, dual, programs, epilogue, reductions, finish, .. } = self;
+        let Layout { graph, tensors, dual, programs, epilogue, reductions, .. } = self;
+        let (sums, finish) = (self.sums, self.finish);
+        if !sums.is_empty() && (dual.is_some() || self.overrides != [None; 3]) {
+            let text =
+                "an operand of two GEMMs, or of batches with extents of their own, is reduced";
+            return Err(Error::not_supported(text));
+        }
         let mut overrides = self.overrides;
         let dims = |at: usize| graph.tensors[at].dims.as_slice();
         let rank = dims(tensors[2]).len();
@@ -431,7 +471,7 @@ impl<'a> Layout<'_, 'a> {
         let mut b = fusion(program_b, &free[1], &k_axes[1]);
         let mut epilogue = fusion(epilogue, &free[0], &free[1]);
         epilogue.reduced = reduced;
-        let mut at = [tensors[0], tensors[1]];
+        let (mut at, mut k_axis) = ([tensors[0], tensors[1]], column);
         let (mut m, mut n) = (dims(tensors[2])[row], dims(tensors[2])[column]);
         if writes_columns(graph, &epilogue) {
             if dual.is_some() {
@@ -441,6 +481,7 @@ impl<'a> Layout<'_, 'a> {
             std::mem::swap(&mut a, &mut b);
             std::mem::swap(&mut m, &mut n);
             at.swap(0, 1);
+            k_axis = row;
             overrides.swap(0, 1);
             let Axes { rows, columns, .. } = &mut epilogue.axes;
             std::mem::swap(rows, columns);
@@ -455,6 +496,8 @@ impl<'a> Layout<'_, 'a> {
         let reductions = reductions
             .iter()
             .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes, false));
+        let rows = Rows { at: at[0], k_axis, c: dims(tensors[2]) };
+        let reductions = reductions.chain(sums.iter().map(|sum| rows.sum(graph, matmul, *sum)));
         let extent = |axes: &Vec<usize>| axes.iter().map(|axis| dims(tensors[2])[*axis]).product();
         let batches: Vec<i64> = epilogue.axes.batches.iter().map(extent).collect();
         check_multiplications(batches.iter().copied().chain([m, n, k]))?;
@@ -520,81 +563,4 @@ pub(super) fn k_major(graph: CanonicalGraph<'_>, prologue: &Fusion) -> bool {
         let view = prologue.axes.view(&graph.tensors[at]);
         view.column == 1 || view.row != 1
     })
-}
-
-/// Makes few dimensions of many.
-struct Collapse<'a> {
-    graph: CanonicalGraph<'a>,
-    dims: &'a [i64],
-    fusions: [Fusion; 3],
-    m: i64,
-}
-
-impl Collapse<'_> {
-    /// The strides of every tensor in memory, and of random numbers, along two axes.
-    fn strides(&self, fusion: &Fusion, axes: [usize; 2]) -> Vec<[i64; 2]> {
-        let stored = |at: &usize| {
-            let tensor = &self.graph.tensors[*at];
-            !tensor.is_virtual && !tensor.by_value
-        };
-        let tensors = fusion.inputs().chain(fusion.program.outputs.iter().copied());
-        let tensors = tensors.chain(fusion.reduced.iter().copied()).filter(stored);
-        let tensors = tensors.chain(fusion.program.positions());
-        tensors.map(|at| axes.map(|axis| stride(&self.graph.tensors[at], axis))).collect()
-    }
-
-    fn counts(&self, axis: usize) -> bool {
-        self.fusions.iter().any(|fusion| fusion.counts(axis))
-    }
-
-    /// Joins batch dimensions that every tensor steps through as one.
-    fn batches(&mut self, overrides: [Option<usize>; 3]) {
-        let mut batches: Vec<Vec<usize>> = Vec::new();
-        for axis in (0..self.dims.len() - 2).filter(|axis| self.dims[*axis] != 1) {
-            let combines = batches.last().and_then(|axes| axes.last()).is_some_and(|last| {
-                let axes = [*last, axis];
-                let own = overrides.iter().flatten();
-                let own = own.map(|at| axes.map(|axis| stride(&self.graph.tensors[*at], axis)));
-                let mut all =
-                    self.fusions.iter().flat_map(|fusion| self.strides(fusion, axes)).chain(own);
-                !axes.iter().any(|axis| self.counts(*axis))
-                    && all.all(|[outer, inner]| inner.checked_mul(self.dims[axis]) == Some(outer))
-            });
-            match batches.last_mut().filter(|_| combines) {
-                Some(axes) => axes.push(axis),
-                None => batches.push(vec![axis]),
-            }
-        }
-        for fusion in &mut self.fusions {
-            fusion.axes.batches.clone_from(&batches);
-        }
-    }
-
-    /// Makes rows of the innermost batches where B is the same for all of them.
-    fn batches_into_rows(&mut self) {
-        while let Some(axes) = self.fusions[0].axes.batches.last().cloned() {
-            let last = *axes.last().expect("a batch dimension has an axis");
-            let row = self.fusions[0].axes.rows.first().copied();
-            let counted = axes.iter().copied().chain(row).any(|axis| self.counts(axis));
-            let [a, b, epilogue] = &self.fusions;
-            let shared = self.strides(b, [last; 2]).iter().all(|[stride, _]| *stride == 0);
-            let combines = row.is_none()
-                || [a, epilogue].into_iter().all(|fusion| {
-                    let innermost = *fusion.axes.rows.last().expect("A has rows");
-                    let mut pairs = self.strides(fusion, [last, innermost]).into_iter();
-                    pairs.all(|[outer, inner]| inner.checked_mul(self.m) == Some(outer))
-                });
-            if counted || !shared || !combines {
-                break;
-            }
-            self.m = axes.iter().map(|axis| self.dims[*axis]).fold(self.m, i64::saturating_mul);
-            for fusion in &mut self.fusions {
-                fusion.axes.batches.pop();
-            }
-            for at in [0, 2] {
-                let rows = &mut self.fusions[at].axes.rows;
-                *rows = axes.iter().copied().chain(rows.iter().copied()).collect();
-            }
-        }
-    }
 }

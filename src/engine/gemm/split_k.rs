@@ -40,7 +40,8 @@ impl<'a> SplitKReduction<'a> {
         let wanted = (problem.n.clamp(1, COLUMNS_MAX) as u64).next_power_of_two() as i64;
         let columns = wanted.max(vector);
         let rows = 32 / (columns / vector);
-        let rows = if problem.reductions.is_empty() { rows } else { rows.max(REDUCTION_ROWS) };
+        let reduces = !problem.epilogue_reductions().is_empty();
+        let rows = if reduces { rows.max(REDUCTION_ROWS) } else { rows };
         SplitKReduction { problem, epilogue_tile: [rows, columns], vector }
     }
 

@@ -139,7 +139,7 @@ impl Demand {
         let reduction = (split_k > 1).then(|| SplitKReduction::of(problem));
         let epilogue_tile = reduction.as_ref().map_or(block.epilogue_tile, |of| of.epilogue_tile);
         let combined = problem.combined().into_iter();
-        let combines = combined.map(|of| Combine::of(problem, of, epilogue_tile));
+        let combines = combined.map(|of| Combine::of(problem, of, split_k, epilogue_tile));
         let combines: Vec<Combine<'_>> = combines.collect();
         let partials = combines.iter().map(|combine| combine.bytes() as f64).sum::<f64>();
         let (own, whole, partial) = match split_k {

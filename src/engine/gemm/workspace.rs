@@ -17,13 +17,13 @@ impl Context<'_> {
     pub(super) fn gemm_workspace(&self) -> Partials {
         match self.tiling.split_k {
             1 => Partials { accumulators: false, reductions: 0..self.problem.reductions.len() },
-            _ => Partials { accumulators: true, reductions: 0..0 },
+            _ => Partials { accumulators: true, reductions: self.problem.operand_sums() },
         }
     }
 
     /// Workspace that the split-K reduction reads and writes.
     pub(super) fn reduction_workspace(&self) -> Partials {
-        Partials { accumulators: true, reductions: 0..self.problem.reductions.len() }
+        Partials { accumulators: true, reductions: self.problem.epilogue_reductions() }
     }
 
     /// Workspace arguments; split-K partials, if any, precede partial reductions.

@@ -31,6 +31,8 @@ pub(super) struct Tape<'a> {
     pub(super) added: BTreeSet<i64>,
     pub(super) output_gradients: Vec<i64>,
     pub(super) input_gradients: Vec<i64>,
+    /// Sums of values, by value and dimensions: several biases have one gradient.
+    sums: HashMap<(i64, Vec<i64>), i64>,
 }
 
 impl<'a> Tape<'a> {
@@ -44,6 +46,7 @@ impl<'a> Tape<'a> {
             added: BTreeSet::new(),
             output_gradients: Vec::new(),
             input_gradients: Vec::new(),
+            sums: HashMap::new(),
         }
     }
 
@@ -135,8 +138,13 @@ impl<'a> Tape<'a> {
         }
         let to: Vec<i64> =
             own.iter().zip(dims).map(|(own, dim)| if *dim == 1 { 1 } else { *own }).collect();
+        if let Some(sum) = self.sums.get(&(value, to.clone())) {
+            return Ok(*sum);
+        }
         let math = Math::of(self.desc(value).dtype);
-        self.builder.reduction(Reduction { op: ReductionOp::Add, math }, value, &to)
+        let sum = self.builder.reduction(Reduction { op: ReductionOp::Add, math }, value, &to)?;
+        self.sums.insert((value, to), sum);
+        Ok(sum)
     }
 
     /// A value with all dimensions of a tensor of the forward graph.

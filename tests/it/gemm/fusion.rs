@@ -1,4 +1,5 @@
-//! Graphs around products that several tests build, from `tests/cases/gemm.toml`.
+//! Graphs around products that several tests build, from `tests/cases/gemm.toml` and
+//! `tests/cases/operand_sums.toml`.
 
 use std::sync::LazyLock;
 
@@ -23,6 +24,14 @@ pub fn from_file_with(
     let own = [("m", m.into()), ("n", n.into()), ("k", k.into()), ("t", json!(dtype))];
     let all = own.into_iter().chain(with.iter().cloned());
     FILE.graph(name, &all.map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// The gradients of a layer's weights, `m` inputs by `n` outputs, and of both of its biases, from
+/// `k` rows.
+pub fn weight_gradients([m, n, k]: [i64; 3], dtype: DType) -> OperationGraph {
+    let own = [("m", m.into()), ("n", n.into()), ("k", k.into()), ("t", json!(dtype))];
+    let all = own.map(|(name, value)| (name.to_owned(), value));
+    File::read("operand_sums").graph("of_columns", &all.into_iter().collect())
 }
 
 /// `gelu(a b + bias)`, as linear layers have it.

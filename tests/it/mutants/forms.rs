@@ -15,7 +15,7 @@ use crate::convolution;
 use crate::convolution_data;
 use crate::ctc;
 use crate::gemm::cases::{self as gemm, Case, Lay};
-use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
+use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere, weight_gradients};
 use crate::golden::{centred, chain};
 use crate::norm;
 use crate::pointwise;
@@ -31,6 +31,12 @@ use crate::views;
 /// Tiles of few rows and columns.
 const NARROW: Knobs =
     &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)];
+
+/// Two columns of tiles, each of two rows and columns of warps.
+const SUMS: Knobs = &[("cta_m", 64), ("cta_n", 64), ("warp_m", 32), ("warp_n", 32), ("split_k", 2)];
+
+/// Two columns of tiles of two warpgroups.
+const SUMS_WGMMA: Knobs = &[("cta_m", 128), ("cta_n", 64), ("ping_pong", 0), ("split_k", 2)];
 
 /// Noise: what is periodic may add up to nothing where a part is left out.
 fn filled(graph: OperationGraph) -> Task {
@@ -235,6 +241,7 @@ fn products() -> Vec<Form> {
         (graph, inputs)
     };
     let norm_gradient = convolution::norm_gradient();
+    let sums = from(weight_gradients([72, 136, 200], F16));
     let wide = product([Bf16, Bf16, F32], [300, 136, 320], lays);
     let by_rows = product([Bf16, Bf16, F32], [200, 136, 192], [Lay::Rows; 3]);
     vec![
@@ -249,6 +256,9 @@ fn products() -> Vec<Form> {
             from(reduced_everywhere([70, 72, 96], Bf16)),
             &[("split_k", 1), ("warp_n", 32)],
         ),
+        form("gemm_sums_simt", "gemm_simt", sums.clone(), &[("split_k", 2)]),
+        form("gemm_sums_mma", "gemm_mma", sums.clone(), SUMS),
+        form("gemm_sums_wgmma", "gemm_wgmma", sums, SUMS_WGMMA),
         form(
             "gemm_norm_gradient",
             "gemm_mma",

@@ -14,7 +14,7 @@ use crate::engine::gemm::wgmma::operands::WgmmaOperands;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::gemm::wgmma::tma::TmaOperand;
 use crate::engine::header::KernelNames;
-use crate::engine::instruction::WgmmaParameters;
+use crate::engine::instruction::{WgmmaInstruction, WgmmaParameters};
 use crate::engine::signature::{Indent, Width, arguments, ctype, list};
 use crate::engine::tma::TmaTensor;
 use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering, TensorMap};
@@ -39,7 +39,8 @@ struct Parameters {
     loaded_ranks: BTreeSet<usize>,
     pixel_ranks: BTreeSet<usize>,
     stored_ranks: BTreeSet<usize>,
-    products: [WgmmaParameters; 1],
+    /// The GEMM's, and that of sums of A.
+    products: Vec<WgmmaParameters>,
     cta_m: i64,
     cta_n: i64,
     cta_k: i64,
@@ -54,6 +55,9 @@ struct Parameters {
     /// Columns that a warp stages at once.
     warp_n: i64,
     shared_bytes: i64,
+    operand_sums: Vec<String>,
+    /// A word of ones.
+    ones: &'static str,
 }
 
 /// An operand that TMA loads (`gemm/sm90_operand.cuh`).
@@ -144,6 +148,9 @@ fn parameters(
     let (listing, written) = (context.listing(), context.gemm_workspace());
     let [cta_m, cta_n] = tile.cta;
     let stored = outputs.into_iter().flatten();
+    let sums = (!problem.operand_sums().is_empty()).then(|| operands.summing());
+    let product = operands.instruction(cta_n * problem.gemm_count());
+    let products: Vec<WgmmaInstruction> = std::iter::once(product).chain(sums).collect();
     Parameters {
         problem: context.problem_parameters(passed, written, listing, functions),
         accumulators: context.accumulator_parameters(),
@@ -153,7 +160,7 @@ fn parameters(
         loaded_ranks: ranks(operands, false),
         pixel_ranks: ranks(operands, true),
         stored_ranks: stored.map(|of| of.tensor.rank()).collect(),
-        products: [operands.instruction(cta_n * problem.gemm_count()).parameters()],
+        products: products.iter().map(WgmmaInstruction::parameters).collect(),
         cta_m,
         cta_n,
         cta_k: schedule.tiling.cta_k,
@@ -165,6 +172,8 @@ fn parameters(
         ping_pong: tile.ping_pong,
         warp_n: tile.warp_n(problem),
         shared_bytes: schedule.shared_bytes,
+        operand_sums: context.operand_sums(),
+        ones: operands.ones(),
     }
 }
 
@@ -204,7 +213,7 @@ fn tma_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<TmaOper
     let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
     let refused = schedule.tiling.split_k > 1
         || schedule.tile.cta[1] % BOX_COLUMNS != 0
-        || !problem.reductions.is_empty()
+        || !problem.epilogue_reductions().is_empty()
         || problem.outputs().count() > TMA_OUTPUTS_MAX
         || !problem.outputs().all(fits)
         || problem.epilogue.inputs().any(is_matrix);

@@ -7,7 +7,7 @@ use crate::engine::TensorWork;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::wgmma::tma::TmaOperand;
 use crate::engine::gemm::wgmma::window::Depth;
-use crate::engine::instruction::{WGMMA_M, WgmmaInstruction, cycles};
+use crate::engine::instruction::{WGMMA_M, WgmmaInstruction, cycles, ones};
 use crate::engine::tma::line_elements;
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
@@ -121,6 +121,17 @@ impl WgmmaOperands {
             k_major: self.k_major,
             steps: 1,
         }
+    }
+
+    /// The instruction that adds up rows of A: 8 columns of ones are its B.
+    pub(super) fn summing(&self) -> WgmmaInstruction {
+        let [a, _] = self.k_major;
+        WgmmaInstruction { k_major: [a, true], ..self.instruction(8) }
+    }
+
+    /// A word of ones.
+    pub(super) fn ones(&self) -> &'static str {
+        ones(self.names[0])
     }
 }
 

@@ -120,13 +120,14 @@ impl Tile {
         if self.cta[1] % 64 == 0 && problem.dual.is_none() { 64 } else { 32 }
     }
 
-    /// Bytes of shared memory: operand stages, barriers and epilogue staging.
+    /// Bytes of shared memory: operand stages, barriers, epilogue staging, and the B of sums of A.
     pub(super) fn shared_bytes(self, problem: &Problem<'_>, stages: i64) -> i64 {
         let columns = self.warp_n(problem) * problem.gemm_count();
         let staging = 4 * self.consumers() * SLICE_ROWS * columns * 4;
         let barriers = if self.ping_pong { 2 * 8 } else { 0 };
         let lines = self.multiplied(problem).iter().sum::<i64>();
-        stages * (lines * 128 + 2 * 8) + barriers + staging
+        let ones = if problem.operand_sums().is_empty() { 0 } else { 8 * 32 };
+        stages * (lines * 128 + 2 * 8) + barriers + staging + ones
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
-use crate::expr::{Math, Mode, Pointwise, Program, Real, Value};
+use crate::expr::{Math, Mode, Pointwise, Program, Value};
 use crate::graph::cell::{Cell, CellValue, RecurrentGemm, Stage};
 use crate::graph::gradient::cell::cell_vjp::{CellVjp, Given, Written};
 use crate::graph::gradient::cell::differentiation::{Differentiation, Root};
@@ -103,9 +103,8 @@ impl Differentiation<'_> {
     pub(super) fn source(&self, value: Value) -> Value {
         let Value::Result(at) = value else { return value };
         let line = &self.joint.instructions()[at];
-        let copies = line.op.mode == Mode::Identity && line.op.alpha1 == Real::new(1.0);
         match line.operands[0] {
-            of if copies && self.joint.dtype(of) == line.dtype => self.source(of),
+            of if line.op.is_copy() && self.joint.dtype(of) == line.dtype => self.source(of),
             _ => value,
         }
     }
