@@ -7,7 +7,7 @@ use kiln::graph::MatmulMath;
 use kiln::target::Target;
 
 use super::cases::{Case, heuristic, inputs};
-use super::fusion::{bias_gelu, prologues, reduced_everywhere, rich};
+use super::fusion::{bias_gelu, prologues, reduced_everywhere, rich, weight_gradients};
 use crate::harness::{self, Values};
 
 /// In whatever order tiles are walked, each is computed once and the same: 5 x 3 tiles of both
@@ -48,7 +48,8 @@ pub fn no_spills(engine: &str, targets: &[&str]) {
     let graphs = [[4096, 4096, 4096], [256, 512, 1024]].map(|extents| {
         let half = bias_gelu(extents, DType::Bf16);
         let reduced = reduced_everywhere(extents, DType::Bf16);
-        [half, prologues(extents, DType::F16), rich(extents, DType::F16), reduced]
+        let sums = weight_gradients(extents, DType::F16);
+        [half, prologues(extents, DType::F16), rich(extents, DType::F16), reduced, sums]
     });
     let (mut graphs, target) = (graphs.concat(), Target::named(targets[0]).unwrap());
     graphs.retain(|graph| engine::supported(engine, graph.canonical(), &target).is_ok());

@@ -6,7 +6,7 @@ use kiln::graph::MatmulMath;
 use kiln::{Kiln, TensorDesc};
 
 use super::cases::{Case, Lay, inputs};
-use super::fusion::{bias_gelu, from_file, two_outputs};
+use super::fusion::{bias_gelu, from_file, two_outputs, weight_gradients};
 use super::settings::no_spills;
 use crate::harness;
 
@@ -67,7 +67,9 @@ fn products_are_not_serialised() {
         ([64, 256], 1),
         ([128, 128], 1),
     ];
-    let graphs = [bias_gelu([512, 512, 512], Bf16), two_outputs([512, 512, 512], F16)];
+    let extents = [512; 3];
+    let sums = weight_gradients(extents, F16);
+    let graphs = [bias_gelu(extents, Bf16), two_outputs(extents, F16), sums];
     let all = graphs.iter().flat_map(|graph| tiles.map(|tile| (graph, tile))).collect();
     for (graph, (tile, ping_pong)) in harness::sampled(all, 5) {
         let config = config(tile, 2, 3).with("ping_pong", ping_pong);
