@@ -61,13 +61,15 @@ fn planning_is_bounded_in_the_number_of_steps() {
 }
 
 /// All products of a backward pass are on tensor cores, as gradients of gates stay as narrow as they
-/// are kept, and that of a layer's weights adds up the gradients of its biases.
+/// are kept, and those of a layer's weights add up the gradients of its biases.
 #[test]
 fn gradients_of_weights_are_products_alone() {
     for name in ["t4", "a100", "l40s", "h100", "b200", "rtx5090"] {
         let target = Target::named(name).expect("it is known");
-        for (dtype, mode) in [(DType::F16, Mode::A), (DType::Bf16, Mode::B)] {
-            let rnn = Rnn::lstm(256, 512).layers(2).dtype(dtype);
+        let cells = [Rnn::lstm(256, 512).layers(2), Rnn::gru(512, 256).bidirectional()];
+        let ways = [(DType::F16, Mode::A), (DType::Bf16, Mode::B)];
+        for (rnn, (dtype, mode)) in cells.into_iter().zip(ways) {
+            let rnn = rnn.dtype(dtype);
             let extent = Extent { batch: 32, rows: 32 * 64 };
             let training = rnn.training(extent, Optional::default()).expect("it is valid");
             let selection = Selection { mode, ..Selection::default() };

@@ -428,7 +428,9 @@ impl Layer<'_> {
             let first = cell.first_gate(stage);
             let own = &self.vjp.recurrent[first..first + gemm.gates.len()];
             for (range, value) in self.runs(tape, own)? {
-                let product = self.over_rows(tape, value, operand)?;
+                let product = self.over_rows(tape, operand, value)?;
+                let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
+                let product = tape.apply(turned, &[product])?;
                 let range = first as i64 + range.start..first as i64 + range.end;
                 self.contribute(tape, r, (1, size), &range, product)?;
             }
