@@ -192,7 +192,11 @@ impl Network {
         let mut builder = OperationGraph::builder();
         self.graph.tensors().iter().for_each(|tensor| _ = builder.tensor(tensor.clone()));
         let mut places = self.places.clone();
+        // Gradients without what they are added to, which others may be copies of.
+        let mut owns: BTreeMap<i64, i64> = BTreeMap::new();
         for operation in self.graph.operations() {
+            let inputs = operation.inputs.iter().map(|uid| *owns.get(uid).unwrap_or(uid));
+            let inputs: Vec<i64> = inputs.collect();
             let mut outputs = operation.outputs.clone();
             let mut sums = Vec::new();
             for uid in &mut outputs {
@@ -213,9 +217,10 @@ impl Network {
                 let sum = TensorDesc::packed(own, named("own"), &tensor.dims, dtype);
                 builder.tensor(TensorDesc { is_virtual: true, ..sum });
                 sums.push((Pointwise::new(Mode::Add).math(math), [own, before], *uid));
+                owns.insert(*uid, own);
                 *uid = own;
             }
-            builder.operation_into(operation.op.clone(), &operation.inputs, &outputs);
+            builder.operation_into(operation.op.clone(), &inputs, &outputs);
             for (op, inputs, sum) in sums {
                 builder.pointwise_into(op, &inputs, sum);
             }

@@ -193,11 +193,15 @@ fn golden_products() {
     assert_golden("sm75_gemm_f32_combine.cu", &reduced[3]);
     let split = kernels("gemm_mma", &reductions, &[("split_k", 4)]);
     assert_golden("sm75_gemm_bf16_splitk_reduce_reduced.cu", &split[1]);
-    let gradients = weight_gradients(extents, DType::F16);
-    let sums = |engine: &str, split_k: i64| kernels(engine, &gradients, &[("split_k", split_k)]);
-    assert_golden("sm75_gemm_f16_simt_sums.cu", &sums("gemm_simt", 1)[0]);
-    assert_golden("sm90_gemm_f16_wgmma_sums.cu", &sums("gemm_wgmma", 1)[0]);
-    let split = sums("gemm_mma", 4);
+    let sums = |engine: &str, lay: &str, split_k: i64| {
+        let gradients = weight_gradients(extents, DType::F16, lay);
+        kernels(engine, &gradients, &[("split_k", split_k)])
+    };
+    assert_golden("sm75_gemm_f16_simt_sums.cu", &sums("gemm_simt", "rows", 1)[0]);
+    assert_golden("sm90_gemm_f16_wgmma_sums.cu", &sums("gemm_wgmma", "columns", 1)[0]);
+    assert_golden("sm90_gemm_f16_wgmma_sums_of_b.cu", &sums("gemm_wgmma", "rows", 1)[0]);
+    assert_golden("sm80_gemm_f16_mma_sums_of_b.cu", &sums("gemm_mma", "rows", 1)[0]);
+    let split = sums("gemm_mma", "columns", 4);
     assert_golden("sm80_gemm_f16_mma_sums.cu", &split[0]);
     assert_golden("sm75_gemm_f32_combine_sums.cu", &split[2]);
 }

@@ -195,9 +195,9 @@ fn passes_plan_for_every_generation() {
                 parts.collect::<Vec<usize>>()
             });
             // Projections, windows, three of dropout, attention, outputs; a mask of the outputs'
-            // gradient, its GEMM, attention, GEMMs; of weights a mask of the vectors, a GEMM and
-            // the sum of the biases.
-            let wanted = [vec![1; 9], vec![1; 6], vec![3, 3, 3, 2]];
+            // gradient, its GEMM, attention, GEMMs; of weights a mask of the vectors, and a GEMM
+            // that adds up the gradients of the biases.
+            let wanted = [vec![1; 9], vec![1; 6], vec![2, 2, 2, 1]];
             assert_eq!(parts, wanted, "{target}: {dtype}");
         }
     }

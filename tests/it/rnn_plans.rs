@@ -60,8 +60,8 @@ fn planning_is_bounded_in_the_number_of_steps() {
     }
 }
 
-/// All products of a backward pass are on tensor cores, as gradients of gates stay as narrow as they
-/// are kept, and those of a layer's weights add up the gradients of its biases.
+/// All products of a backward pass are on tensor cores, as gradients of gates stay as narrow as
+/// they are kept, and those of a layer's weights add up the gradients of its biases.
 #[test]
 fn gradients_of_weights_are_products_alone() {
     for name in ["t4", "a100", "l40s", "h100", "b200", "rtx5090"] {

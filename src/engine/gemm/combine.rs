@@ -12,7 +12,7 @@ use crate::engine::access::{GRID_MAX, ceil_div, tensor_bytes};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::axes::coordinate;
 use crate::engine::gemm::context::{Context, Emitted, ProblemParameters};
-use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
+use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept, Reduced};
 use crate::engine::gemm::layout::{Layout, Matrix};
 use crate::engine::gemm::partials::{PARTIALS_BYTES_MAX, Partials};
 use crate::engine::gemm::phases::Phases;
@@ -82,22 +82,22 @@ pub(super) struct Combine<'a> {
 
 impl<'a> Combine<'a> {
     /// The combine kernel of these reductions, one at least; a partial covers `rows` x `columns`
-    /// elements of C, or the rows of A in one of `split_k` splits.
+    /// elements of C, or an operand's rows in one of `split_k` splits.
     pub(super) fn of(
         problem: &'a Problem<'_>,
         reductions: Range<usize>,
         split_k: i64,
         [rows, columns]: [i64; 2],
     ) -> Combine<'a> {
-        let EpilogueReduction { kept, keeps_batches, of_a, .. } =
+        let EpilogueReduction { kept, keeps_batches, reduced, .. } =
             problem.reductions[reductions.start];
         let [partials_m, partials_n] = [ceil_div(problem.m, rows), ceil_div(problem.n, columns)];
         let (lines, partials) = match kept {
-            Kept::Rows if of_a => (problem.m, split_k),
             Kept::Rows => (problem.m, partials_n),
             Kept::Columns => (problem.n, partials_m),
             Kept::Neither => (1, partials_m.saturating_mul(partials_n)),
         };
+        let partials = if reduced == Reduced::Epilogue { partials } else { split_k };
         let batches = problem.batch_count();
         let (results, partials) = match keeps_batches {
             true => (lines.saturating_mul(batches), partials),
@@ -198,7 +198,7 @@ impl<'a> Combine<'a> {
             phase_rows: context.phase_rows(),
             threads: THREADS,
             results: self.results_per_block(),
-            splits: self.first().of_a.then_some(tiling.split_k),
+            splits: (self.first().reduced != Reduced::Epilogue).then_some(tiling.split_k),
             partial_rows: epilogue_tile[0],
             partial_columns: epilogue_tile[1],
             kept: self.first().kept.name(),
@@ -306,7 +306,7 @@ struct Parameters {
     threads: i64,
     /// Results per block.
     results: i64,
-    /// Partials of sums of A.
+    /// Partials of sums of an operand.
     splits: Option<i64>,
     /// Rows and columns of another partial.
     partial_rows: i64,

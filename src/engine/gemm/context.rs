@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::dimensions::coordinates;
 use crate::engine::gemm::axes::offset;
-use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
+use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept, Reduced};
 use crate::engine::gemm::fusion::Fusion;
 use crate::engine::gemm::partials::Partials;
 use crate::engine::gemm::phases::{Phases, Table};
@@ -157,7 +157,7 @@ impl<'a> Context<'a> {
             let declaration = format!("{}* {name}_partials", ctype(op.math.dtype()));
             tensors.push(Member { declaration, text: format!("partials of `{name}`") });
         }
-        let of_epilogue = || reductions.iter().filter(|of| !of.of_a);
+        let of_epilogue = || reductions.iter().filter(|of| of.reduced == Reduced::Epilogue);
         ProblemParameters {
             listing,
             functions,
@@ -207,12 +207,6 @@ impl<'a> Context<'a> {
             partials: self.partials.clone(),
             partial_columns: partial_columns(self.problem),
         }
-    }
-
-    /// The names of the sums of A.
-    pub(super) fn operand_sums(&self) -> Vec<String> {
-        let sums = &self.problem.reductions[self.problem.operand_sums()];
-        sums.iter().map(|of| self.names[of.result].clone()).collect()
     }
 
     /// The number of rows as kernels know it.

@@ -1,6 +1,6 @@
 //! Epilogue reductions: reductions of the epilogue's results, fused into the GEMM as partials per
 //! warp tile. What reads their results is computed where the partials are combined (`finish`).
-//! Sums of rows of an operand (`operand_sum`) have partials too, one for each split of K.
+//! Sums of an operand along K (`operand_sum`) have partials too, one for each split of K.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,27 @@ use crate::engine::gemm::axes::Axes;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
 
-/// A reduction of a tensor that the epilogue computes, or of A along K.
+/// A reduction of a tensor that the epilogue computes, or of an operand along K.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EpilogueReduction {
     pub(super) op: Reduction,
     /// The reduced tensor; `result` is what it is reduced to.
     pub(super) operand: usize,
-    /// Whether that is A.
-    pub(super) of_a: bool,
+    pub(super) reduced: Reduced,
     pub(super) result: usize,
     pub(super) kept: Kept,
     /// Whether each batch has its own results.
     pub(super) keeps_batches: bool,
+}
+
+/// Where a reduction has its values from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Reduced {
+    Epilogue,
+    /// Elements of A along K: a result for each row.
+    A,
+    /// Elements of B along K: a result for each column.
+    B,
 }
 
 /// Which dimension of the matrix a result keeps.
@@ -122,7 +131,7 @@ impl EpilogueReduction {
         Ok(EpilogueReduction {
             op,
             operand,
-            of_a: false,
+            reduced: Reduced::Epilogue,
             result,
             kept,
             keeps_batches: !batches.contains(&false),

@@ -9,6 +9,7 @@ use crate::engine::gemm::combine::{check_combines, with_combines};
 use crate::engine::gemm::context::{AccumulatorParameters, Context, ProblemParameters};
 use crate::engine::gemm::epilogue::EpilogueParameters;
 use crate::engine::gemm::operand::OperandParameters;
+use crate::engine::gemm::operand_sum::OperandSums;
 use crate::engine::gemm::partials::PARTIALS_BYTES_MAX;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::split_k::SplitKReduction;
@@ -56,7 +57,7 @@ struct Parameters<P> {
     group: i64,
     by_columns: bool,
     slice_rows: i64,
-    operand_sums: Vec<String>,
+    operand_sums: Option<OperandSums>,
     #[serde(flatten)]
     own: P,
 }

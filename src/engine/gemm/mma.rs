@@ -54,7 +54,7 @@ const GATHERED_BYTES_MAX: i64 = 80;
 /// Maximum number of accumulators per thread.
 const ACCUMULATORS_MAX: i64 = 128;
 
-/// Registers of a thread that sums of A and the words of ones take.
+/// Registers of a thread that sums of an operand and the words of ones take.
 const SUM_REGISTERS: i64 = 8;
 
 /// The names of the knobs.
@@ -319,7 +319,7 @@ impl Schedule {
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Accumulators, fragments of two K steps, addresses.
         let columns = warp_n * self.gemm_count;
-        let sums = if problem.operand_sums().is_empty() { 0 } else { SUM_REGISTERS };
+        let sums = if problem.summed().is_some() { SUM_REGISTERS } else { 0 };
         let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40 + sums;
         let resident = model.resident(threads, registers, shared_bytes);
         let [tiles, _] = problem.tiles_and_steps([tiling.cta_m, tiling.cta_n, tiling.cta_k]);

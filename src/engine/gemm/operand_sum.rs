@@ -1,41 +1,56 @@
-//! Sums of the rows of A along K, which the GEMM adds up as it reads them: the gradients of a bias,
-//! beside those of the weights. Each split of K has a partial of them.
+//! Sums of an operand along K, which the GEMM adds up as it reads it (`gemm/operand_sums.cuh`): the
+//! gradients of a bias, beside those of the weights. Each split of K has a partial of them.
 
-use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
+use serde::Serialize;
+
+use crate::engine::gemm::context::Context;
+use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept, Reduced};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, MatmulMath, Reduction, ReductionOp};
 use crate::tensor::TensorDesc;
 
-/// The operand that kernels have as A.
+/// An operand whose elements are added up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rows<'a> {
-    pub(super) at: usize,
+pub(super) struct Summed {
+    pub(super) reduced: Reduced,
+    pub(super) tensor: usize,
     /// Its dimension that is K.
     pub(super) k_axis: usize,
-    /// Extents of C, whose batches are its own.
-    pub(super) c: &'a [i64],
 }
 
-impl Rows<'_> {
-    /// A reduction of an operand as the GEMM runs it.
+/// What templates read of the sums.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OperandSums {
+    /// `A` or `B`.
+    of: &'static str,
+    /// The operand's rows: M of A, N of B.
+    rows: &'static str,
+    names: Vec<String>,
+}
+
+impl Summed {
+    /// A reduction of one of these operands of a product with batches of these extents, as the GEMM
+    /// runs it.
     ///
     /// # Errors
-    /// `NotSupported` unless it adds up rows of A, exactly as they are, to accumulators.
+    /// `NotSupported` unless it adds up one along K, exactly as it is, to accumulators.
     pub(super) fn sum(
-        self,
+        operands: [Summed; 2],
         graph: CanonicalGraph<'_>,
-        matmul: Matmul,
+        (matmul, batches): (Matmul, &[i64]),
         (op, [operand, result]): (Reduction, [usize; 2]),
     ) -> Result<EpilogueReduction> {
-        let Rows { at, k_axis, c } = self;
         let TensorDesc { name, dims, dtype, .. } = &graph.tensors[operand];
         let refused = |rule: &str| Err(Error::not_supported(format!("`{name}` {rule}")));
-        let mut kept = dims.clone();
-        kept[k_axis] = 1;
-        let batches = c.len() - 2;
-        if operand != at || graph.tensors[result].dims != kept || dims[..batches] != c[..batches] {
-            return refused("is reduced, of which a GEMM only adds up rows of its A along K");
-        }
+        let is_summed = |of: &Summed| {
+            let mut kept = dims.clone();
+            kept[of.k_axis] = 1;
+            of.tensor == operand && graph.tensors[result].dims == kept
+        };
+        let summed = operands.into_iter().find(is_summed);
+        let Some(Summed { reduced, .. }) = summed.filter(|_| dims.starts_with(batches)) else {
+            return refused("is reduced, which a GEMM only does with its operands along K");
+        };
         if op.op != ReductionOp::Add || op.math.dtype() != matmul.math.dtype() {
             return refused("is reduced, not added up like products");
         }
@@ -45,13 +60,20 @@ impl Rows<'_> {
         if matmul.math == MatmulMath::Tf32 && dtype.bytes() > 2 {
             return refused("is added up and may be rounded to tf32 by products");
         }
-        Ok(EpilogueReduction {
-            op,
-            operand,
-            of_a: true,
-            result,
-            kept: Kept::Rows,
-            keeps_batches: true,
-        })
+        let kept = if reduced == Reduced::A { Kept::Rows } else { Kept::Columns };
+        Ok(EpilogueReduction { op, operand, reduced, result, kept, keeps_batches: true })
+    }
+}
+
+impl Context<'_> {
+    /// The sums of an operand, if there are any.
+    pub(super) fn operand_sums(&self) -> Option<OperandSums> {
+        let sums = &self.problem.reductions[self.problem.operand_sums()];
+        let (of, rows) = match sums.first()?.reduced {
+            Reduced::B => ("B", "N"),
+            Reduced::A | Reduced::Epilogue => ("A", self.rows()),
+        };
+        let names = sums.iter().map(|of| self.names[of.result].clone()).collect();
+        Some(OperandSums { of, rows, names })
     }
 }

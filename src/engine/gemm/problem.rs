@@ -8,10 +8,12 @@ use crate::engine::access::{PARAMETERS_MAX, ceil_div, span_elements, volume};
 use crate::engine::decompose::Decomposed;
 use crate::engine::gemm::axes::Axes;
 use crate::engine::gemm::collapse::Collapse;
-use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Reductions, reductions_of};
+use crate::engine::gemm::epilogue_reduction::{
+    EpilogueReduction, Reduced, Reductions, reductions_of,
+};
 use crate::engine::gemm::finish::{self, finish_of};
 use crate::engine::gemm::fusion::Fusion;
-use crate::engine::gemm::operand_sum::Rows;
+use crate::engine::gemm::operand_sum::Summed;
 use crate::engine::gemm::phases::Phases;
 use crate::engine::gemm::window::Window;
 use crate::engine::program::{GraphProgram, ancestors, check_results};
@@ -70,7 +72,7 @@ pub(super) struct Problem<'a> {
     pub(super) dual: Option<DualGemm>,
     /// The epilogue; its outputs are what is stored, then what is only reduced.
     pub(super) epilogue: Fusion,
-    /// Reductions of the epilogue, then those of A.
+    /// Reductions of the epilogue, then sums of one operand.
     pub(super) reductions: Vec<EpilogueReduction>,
     /// What is computed of their results.
     pub(super) finish: Fusion,
@@ -199,7 +201,7 @@ impl<'a> Problem<'a> {
     /// the same dimensions.
     pub(super) fn combined(&self) -> Vec<Range<usize>> {
         let alike = |a: &EpilogueReduction, b: &EpilogueReduction| {
-            (a.kept, a.keeps_batches, a.of_a) == (b.kept, b.keeps_batches, b.of_a)
+            (a.kept, a.keeps_batches, a.reduced) == (b.kept, b.keeps_batches, b.reduced)
         };
         let mut first = 0;
         let groups = self.reductions.chunk_by(alike).flat_map(|of| of.chunks(COMBINED_MAX));
@@ -212,12 +214,17 @@ impl<'a> Problem<'a> {
 
     /// Which reductions are the epilogue's.
     pub(super) fn epilogue_reductions(&self) -> Range<usize> {
-        0..self.reductions.iter().filter(|of| !of.of_a).count()
+        0..self.reductions.iter().filter(|of| of.reduced == Reduced::Epilogue).count()
     }
 
-    /// Which reductions are sums of A.
+    /// Which reductions are sums of an operand.
     pub(super) fn operand_sums(&self) -> Range<usize> {
         self.epilogue_reductions().end..self.reductions.len()
+    }
+
+    /// The operand that is added up, if one is.
+    pub(super) fn summed(&self) -> Option<Reduced> {
+        self.reductions.last().map(|of| of.reduced).filter(|reduced| *reduced != Reduced::Epilogue)
     }
 
     /// Whether it is a convolution, whose rows are of several dimensions.
@@ -471,7 +478,7 @@ impl<'a> Layout<'_, 'a> {
         let mut b = fusion(program_b, &free[1], &k_axes[1]);
         let mut epilogue = fusion(epilogue, &free[0], &free[1]);
         epilogue.reduced = reduced;
-        let (mut at, mut k_axis) = ([tensors[0], tensors[1]], column);
+        let (mut at, mut k_axis) = ([tensors[0], tensors[1]], [column, row]);
         let (mut m, mut n) = (dims(tensors[2])[row], dims(tensors[2])[column]);
         if writes_columns(graph, &epilogue) {
             if dual.is_some() {
@@ -481,7 +488,7 @@ impl<'a> Layout<'_, 'a> {
             std::mem::swap(&mut a, &mut b);
             std::mem::swap(&mut m, &mut n);
             at.swap(0, 1);
-            k_axis = row;
+            k_axis.swap(0, 1);
             overrides.swap(0, 1);
             let Axes { rows, columns, .. } = &mut epilogue.axes;
             std::mem::swap(rows, columns);
@@ -496,8 +503,19 @@ impl<'a> Layout<'_, 'a> {
         let reductions = reductions
             .iter()
             .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes, false));
-        let rows = Rows { at: at[0], k_axis, c: dims(tensors[2]) };
-        let reductions = reductions.chain(sums.iter().map(|sum| rows.sum(graph, matmul, *sum)));
+        let summed = |side: usize, reduced: Reduced| Summed {
+            reduced,
+            tensor: at[side],
+            k_axis: k_axis[side],
+        };
+        let operands = [summed(0, Reduced::A), summed(1, Reduced::B)];
+        let product = (matmul, &dims(tensors[2])[..rank - 2]);
+        let sums = sums.iter().map(|sum| Summed::sum(operands, graph, product, *sum));
+        let sums: Vec<EpilogueReduction> = sums.collect::<Result<_>>()?;
+        if sums.iter().any(|of| of.reduced != sums[0].reduced) {
+            return Err(Error::not_supported("both operands are reduced"));
+        }
+        let reductions = reductions.chain(sums.into_iter().map(Ok));
         let extent = |axes: &Vec<usize>| axes.iter().map(|axis| dims(tensors[2])[*axis]).product();
         let batches: Vec<i64> = epilogue.axes.batches.iter().map(extent).collect();
         check_multiplications(batches.iter().copied().chain([m, n, k]))?;

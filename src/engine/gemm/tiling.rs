@@ -58,6 +58,7 @@ pub(super) enum Refusal {
     Elements { count: i64, max: i64 },
     Columns { count: i64, max: i64 },
     SwizzleAtoms,
+    SummedColumns,
     PingPongSplitK,
     Partials { bytes: i64 },
     ReductionPartials { bytes: i64 },
@@ -90,6 +91,9 @@ impl fmt::Display for Refusal {
             }
             Refusal::SwizzleAtoms => {
                 f.write_str("splits swizzle atoms of B, which is N-major: 64 columns each")
+            }
+            Refusal::SummedColumns => {
+                f.write_str("splits the 64 columns that are added up at once")
             }
             Refusal::Partials { bytes } => {
                 write!(f, "needs {bytes} bytes of split-K partials; use split_k=1")

@@ -54,24 +54,30 @@ fn edges_are_whole_tiles() {
     assert_eq!(counters.products[0].multiply_adds, 128 * 192 * 64);
 }
 
-/// Rows of A are added up by one column of warps, or of tiles: an MMA of 8 columns for every fragment
-/// of A; nothing is read again.
+/// An operand is added up by one column or row of warps, or of tiles: MMAs of 8 columns for every
+/// fragment of A, of 16 rows for every one of B, or of the operand's rows by 8 columns of ones;
+/// nothing is read again.
 #[test]
 fn sums_of_an_operand_are_eight_columns_more() {
     let [inputs_of, outputs_of, rows] = [128, 192, 96];
-    let graph = weight_gradients([inputs_of, outputs_of, rows], DType::F16);
     let wgmma = "gemm_wgmma{cluster=1, cta_m=64, cta_n=64, dynamic_m=0, group=8, ping_pong=0, \
                  raster=0, split_k=1, stages=4}";
-    for (config, whole) in [(MMA, rows), (wgmma, 128)] {
+    for (lay, config, whole, each) in [
+        ("columns", MMA, rows, 8),
+        ("columns", wgmma, 128, 8),
+        ("rows", MMA, rows, 16),
+        ("rows", wgmma, 128, 8),
+    ] {
+        let graph = weight_gradients([inputs_of, outputs_of, rows], DType::F16, lay);
         let counters = &harness::count_each(&graph, &config.parse().unwrap(), &inputs(&graph))[0];
         assert_eq!(conflicts(counters), 0, "{config}");
         let all: u64 = counters.products.iter().map(|products| products.multiply_adds).sum();
-        assert_eq!(all, (outputs_of * (inputs_of + 8) * whole) as u64, "{config}");
-        // Both operands, weights that are added to, sums and their partials, two biases.
+        assert_eq!(all, (outputs_of * (inputs_of + each) * whole) as u64, "{lay}: {config}");
+        // Both operands, weights that are added to, two biases.
         let [a, b, c] = [inputs_of * rows, rows * outputs_of, inputs_of * outputs_of];
         let read = 2 * (a + b + c) as u64;
         let biases = 2 * 2 * outputs_of as u64;
-        assert!((read..=read + biases).contains(&counters.dram_read_bytes), "{config}");
+        assert!((read..=read + biases).contains(&counters.dram_read_bytes), "{lay}: {config}");
     }
 }
 

@@ -27,11 +27,12 @@ pub fn from_file_with(
 }
 
 /// The gradients of a layer's weights, `m` inputs by `n` outputs, and of both of its biases, from
-/// `k` rows.
-pub fn weight_gradients([m, n, k]: [i64; 3], dtype: DType) -> OperationGraph {
+/// `k` rows: by columns, of which kernels write the transpose, or by rows.
+pub fn weight_gradients([m, n, k]: [i64; 3], dtype: DType, lay: &str) -> OperationGraph {
     let own = [("m", m.into()), ("n", n.into()), ("k", k.into()), ("t", json!(dtype))];
-    let all = own.map(|(name, value)| (name.to_owned(), value));
-    File::read("operand_sums").graph("of_columns", &all.into_iter().collect())
+    let all = own.into_iter().chain([("lay_c", lay.into())]);
+    let all = all.map(|(name, value)| (name.to_owned(), value));
+    File::read("operand_sums").graph("of_columns", &all.collect())
 }
 
 /// `gelu(a b + bias)`, as linear layers have it.

@@ -48,8 +48,9 @@ pub fn no_spills(engine: &str, targets: &[&str]) {
     let graphs = [[4096, 4096, 4096], [256, 512, 1024]].map(|extents| {
         let half = bias_gelu(extents, DType::Bf16);
         let reduced = reduced_everywhere(extents, DType::Bf16);
-        let sums = weight_gradients(extents, DType::F16);
-        [half, prologues(extents, DType::F16), rich(extents, DType::F16), reduced, sums]
+        let sums = ["columns", "rows"].map(|lay| weight_gradients(extents, DType::F16, lay));
+        let own = [half, prologues(extents, DType::F16), rich(extents, DType::F16), reduced];
+        own.into_iter().chain(sums).collect::<Vec<_>>()
     });
     let (mut graphs, target) = (graphs.concat(), Target::named(targets[0]).unwrap());
     graphs.retain(|graph| engine::supported(engine, graph.canonical(), &target).is_ok());

@@ -68,8 +68,8 @@ fn products_are_not_serialised() {
         ([128, 128], 1),
     ];
     let extents = [512; 3];
-    let sums = weight_gradients(extents, F16);
-    let graphs = [bias_gelu(extents, Bf16), two_outputs(extents, F16), sums];
+    let [of_a, of_b] = ["columns", "rows"].map(|lay| weight_gradients(extents, F16, lay));
+    let graphs = [bias_gelu(extents, Bf16), two_outputs(extents, F16), of_a, of_b];
     let all = graphs.iter().flat_map(|graph| tiles.map(|tile| (graph, tile))).collect();
     for (graph, (tile, ping_pong)) in harness::sampled(all, 5) {
         let config = config(tile, 2, 3).with("ping_pong", ping_pong);

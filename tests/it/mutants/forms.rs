@@ -38,6 +38,10 @@ const SUMS: Knobs = &[("cta_m", 64), ("cta_n", 64), ("warp_m", 32), ("warp_n", 3
 /// Two columns of tiles of two warpgroups.
 const SUMS_WGMMA: Knobs = &[("cta_m", 128), ("cta_n", 64), ("ping_pong", 0), ("split_k", 2)];
 
+/// A tile of two warpgroups, each of which has a share of its columns.
+const SUMS_WGMMA_OF_B: Knobs =
+    &[("cta_m", 128), ("cta_n", 128), ("ping_pong", 0), ("split_k", 2), ("stages", 4)];
+
 /// Noise: what is periodic may add up to nothing where a part is left out.
 fn filled(graph: OperationGraph) -> Task {
     let fill = |of: &TensorDesc| {
@@ -241,7 +245,8 @@ fn products() -> Vec<Form> {
         (graph, inputs)
     };
     let norm_gradient = convolution::norm_gradient();
-    let sums = from(weight_gradients([72, 136, 200], F16));
+    let [sums, sums_of_b] =
+        ["columns", "rows"].map(|lay| from(weight_gradients([72, 136, 200], F16, lay)));
     let wide = product([Bf16, Bf16, F32], [300, 136, 320], lays);
     let by_rows = product([Bf16, Bf16, F32], [200, 136, 192], [Lay::Rows; 3]);
     vec![
@@ -256,9 +261,11 @@ fn products() -> Vec<Form> {
             from(reduced_everywhere([70, 72, 96], Bf16)),
             &[("split_k", 1), ("warp_n", 32)],
         ),
-        form("gemm_sums_simt", "gemm_simt", sums.clone(), &[("split_k", 2)]),
+        form("gemm_sums_simt", "gemm_simt", sums_of_b.clone(), &[("split_k", 2)]),
         form("gemm_sums_mma", "gemm_mma", sums.clone(), SUMS),
         form("gemm_sums_wgmma", "gemm_wgmma", sums, SUMS_WGMMA),
+        form("gemm_sums_of_b_mma", "gemm_mma", sums_of_b.clone(), SUMS),
+        form("gemm_sums_of_b_wgmma", "gemm_wgmma", sums_of_b, SUMS_WGMMA_OF_B),
         form(
             "gemm_norm_gradient",
             "gemm_mma",

@@ -8,13 +8,14 @@ use crate::engine::gemm::axes::View;
 use crate::engine::gemm::context::{AccumulatorParameters, Context, ProblemParameters};
 use crate::engine::gemm::epilogue::EpilogueParameters;
 use crate::engine::gemm::lowering::with_reductions;
+use crate::engine::gemm::operand_sum::OperandSums;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::epilogue_vector;
 use crate::engine::gemm::wgmma::operands::WgmmaOperands;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::gemm::wgmma::tma::TmaOperand;
 use crate::engine::header::KernelNames;
-use crate::engine::instruction::{WgmmaInstruction, WgmmaParameters};
+use crate::engine::instruction::WgmmaParameters;
 use crate::engine::signature::{Indent, Width, arguments, ctype, list};
 use crate::engine::tma::TmaTensor;
 use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering, TensorMap};
@@ -39,7 +40,7 @@ struct Parameters {
     loaded_ranks: BTreeSet<usize>,
     pixel_ranks: BTreeSet<usize>,
     stored_ranks: BTreeSet<usize>,
-    /// The GEMM's, and that of sums of A.
+    /// The GEMM's, and that of sums of an operand.
     products: Vec<WgmmaParameters>,
     cta_m: i64,
     cta_n: i64,
@@ -55,7 +56,7 @@ struct Parameters {
     /// Columns that a warp stages at once.
     warp_n: i64,
     shared_bytes: i64,
-    operand_sums: Vec<String>,
+    operand_sums: Option<OperandSums>,
     /// A word of ones.
     ones: &'static str,
 }
@@ -148,9 +149,8 @@ fn parameters(
     let (listing, written) = (context.listing(), context.gemm_workspace());
     let [cta_m, cta_n] = tile.cta;
     let stored = outputs.into_iter().flatten();
-    let sums = (!problem.operand_sums().is_empty()).then(|| operands.summing());
-    let product = operands.instruction(cta_n * problem.gemm_count());
-    let products: Vec<WgmmaInstruction> = std::iter::once(product).chain(sums).collect();
+    let product = operands.instruction(cta_n * problem.gemm_count()).parameters();
+    let sums = problem.summed().map(|of| operands.summing(of).parameters().named("wgmma_sum"));
     Parameters {
         problem: context.problem_parameters(passed, written, listing, functions),
         accumulators: context.accumulator_parameters(),
@@ -160,7 +160,7 @@ fn parameters(
         loaded_ranks: ranks(operands, false),
         pixel_ranks: ranks(operands, true),
         stored_ranks: stored.map(|of| of.tensor.rank()).collect(),
-        products: products.iter().map(WgmmaInstruction::parameters).collect(),
+        products: std::iter::once(product).chain(sums).collect(),
         cta_m,
         cta_n,
         cta_k: schedule.tiling.cta_k,

@@ -4,6 +4,7 @@ use kiln_machine::Operands;
 
 use crate::dtype::DType;
 use crate::engine::TensorWork;
+use crate::engine::gemm::epilogue_reduction::Reduced;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::wgmma::tma::TmaOperand;
 use crate::engine::gemm::wgmma::window::Depth;
@@ -123,10 +124,11 @@ impl WgmmaOperands {
         }
     }
 
-    /// The instruction that adds up rows of A: 8 columns of ones are its B.
-    pub(super) fn summing(&self) -> WgmmaInstruction {
-        let [a, _] = self.k_major;
-        WgmmaInstruction { k_major: [a, true], ..self.instruction(8) }
+    /// The instruction that adds up rows of an operand, its A: 8 columns of ones are its B.
+    pub(super) fn summing(&self, summed: Reduced) -> WgmmaInstruction {
+        let [a, b] = self.k_major;
+        let k_major = [if summed == Reduced::B { b } else { a }, true];
+        WgmmaInstruction { k_major, ..self.instruction(8) }
     }
 
     /// A word of ones.

@@ -1,6 +1,7 @@
 //! Knobs and schedule.
 
 use crate::engine::access::REGISTERS_SM;
+use crate::engine::gemm::epilogue_reduction::Reduced;
 use crate::engine::gemm::lowering::check_workspace;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::rasterization::{Rasterization, group_knob, raster_knob};
@@ -120,13 +121,13 @@ impl Tile {
         if self.cta[1] % 64 == 0 && problem.dual.is_none() { 64 } else { 32 }
     }
 
-    /// Bytes of shared memory: operand stages, barriers, epilogue staging, and the B of sums of A.
+    /// Bytes of shared memory: operand stages, barriers, epilogue staging, and the B of sums.
     pub(super) fn shared_bytes(self, problem: &Problem<'_>, stages: i64) -> i64 {
         let columns = self.warp_n(problem) * problem.gemm_count();
         let staging = 4 * self.consumers() * SLICE_ROWS * columns * 4;
         let barriers = if self.ping_pong { 2 * 8 } else { 0 };
         let lines = self.multiplied(problem).iter().sum::<i64>();
-        let ones = if problem.operand_sums().is_empty() { 0 } else { 8 * 32 };
+        let ones = if problem.summed().is_some() { 8 * 32 } else { 0 };
         stages * (lines * 128 + 2 * 8) + barriers + staging + ones
     }
 }
@@ -146,6 +147,9 @@ impl Schedule {
         tile.check(problem)?;
         if !operands.k_major[1] && cta_n % 64 != 0 {
             return Err(Refusal::SwizzleAtoms);
+        }
+        if problem.summed() == Some(Reduced::B) && cta_n % WGMMA_M != 0 {
+            return Err(Refusal::SummedColumns);
         }
         let shared_bytes = tile.shared_bytes(problem, stages);
         let available = i64::from(target.shared_block_bytes_max);
