@@ -145,6 +145,7 @@ mod tuned_splits;
 mod views;
 mod vjp;
 mod vjp_attention;
+mod vjp_products;
 mod warm;
 mod wild;
 mod wild_layers;

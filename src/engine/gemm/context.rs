@@ -91,6 +91,16 @@ pub(super) struct AccumulatorParameters {
     partial_columns: i64,
 }
 
+/// What templates read of sums of an operand (`gemm/operand_sums.cuh`).
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OperandSums {
+    /// `A` or `B`.
+    of: &'static str,
+    /// The operand's rows: M of A, N of B.
+    rows: &'static str,
+    names: Vec<String>,
+}
+
 /// A fused program as text, with what feeds it.
 pub(super) struct Emitted {
     pub(super) text: EmittedProgram,
@@ -207,6 +217,17 @@ impl<'a> Context<'a> {
             partials: self.partials.clone(),
             partial_columns: partial_columns(self.problem),
         }
+    }
+
+    /// The sums of an operand, if there are any.
+    pub(super) fn operand_sums(&self) -> Option<OperandSums> {
+        let sums = &self.problem.reductions[self.problem.operand_sums()];
+        let (of, rows) = match self.problem.summed()? {
+            Reduced::B => ("B", "N"),
+            Reduced::A | Reduced::Epilogue => ("A", self.rows()),
+        };
+        let names = sums.iter().map(|of| self.names[of.result].clone()).collect();
+        Some(OperandSums { of, rows, names })
     }
 
     /// The number of rows as kernels know it.

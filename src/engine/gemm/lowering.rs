@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::gemm::combine::{check_combines, with_combines};
-use crate::engine::gemm::context::{AccumulatorParameters, Context, ProblemParameters};
+use crate::engine::gemm::context::{
+    AccumulatorParameters, Context, OperandSums, ProblemParameters,
+};
 use crate::engine::gemm::epilogue::EpilogueParameters;
 use crate::engine::gemm::operand::OperandParameters;
-use crate::engine::gemm::operand_sum::OperandSums;
 use crate::engine::gemm::partials::PARTIALS_BYTES_MAX;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::split_k::SplitKReduction;

@@ -1,9 +1,6 @@
-//! Sums of an operand along K, which the GEMM adds up as it reads it (`gemm/operand_sums.cuh`): the
-//! gradients of a bias, beside those of the weights. Each split of K has a partial of them.
+//! Sums of an operand along K, which the GEMM adds up as it reads it: the gradients of a bias,
+//! beside those of the weights. Each split of K has a partial of them.
 
-use serde::Serialize;
-
-use crate::engine::gemm::context::Context;
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept, Reduced};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, MatmulMath, Reduction, ReductionOp};
@@ -16,16 +13,6 @@ pub(super) struct Summed {
     pub(super) tensor: usize,
     /// Its dimension that is K.
     pub(super) k_axis: usize,
-}
-
-/// What templates read of the sums.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct OperandSums {
-    /// `A` or `B`.
-    of: &'static str,
-    /// The operand's rows: M of A, N of B.
-    rows: &'static str,
-    names: Vec<String>,
 }
 
 impl Summed {
@@ -62,18 +49,5 @@ impl Summed {
         }
         let kept = if reduced == Reduced::A { Kept::Rows } else { Kept::Columns };
         Ok(EpilogueReduction { op, operand, reduced, result, kept, keeps_batches: true })
-    }
-}
-
-impl Context<'_> {
-    /// The sums of an operand, if there are any.
-    pub(super) fn operand_sums(&self) -> Option<OperandSums> {
-        let sums = &self.problem.reductions[self.problem.operand_sums()];
-        let (of, rows) = match sums.first()?.reduced {
-            Reduced::B => ("B", "N"),
-            Reduced::A | Reduced::Epilogue => ("A", self.rows()),
-        };
-        let names = sums.iter().map(|of| self.names[of.result].clone()).collect();
-        Some(OperandSums { of, rows, names })
     }
 }

@@ -35,7 +35,9 @@ use crate::tensor::TensorDesc;
 impl OperationGraph {
     /// The vector-Jacobian product: a graph that computes the gradients of `inputs`, given those of
     /// `outputs`, both by uid. Gradients have the dimensions, strides and types of their tensors,
-    /// and their names behind `d_`.
+    /// and their names behind `d_`. In between they are of their values' types; where a GEMM or
+    /// convolution has both operands in one 16-bit type, gradients of its result are rounded to
+    /// that before they are multiplied, as in torch: f16 may need a scaled loss.
     ///
     /// Non-smooth operations have the gradients that cuDNN and PyTorch give: ReLU 0 at and
     /// beyond its clips where the slope is 0, `max` and `min` half each for equal operands, maxima

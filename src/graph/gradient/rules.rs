@@ -123,6 +123,7 @@ fn matmul(tape: &mut Tape<'_>, op: &Matmul, of: &Operation, dy: i64) -> Result<(
     }
     let (a, b, c) = (of.inputs[0], of.inputs[1], of.outputs[0]);
     let dc = tape.filled(dy, c)?;
+    let dc = tape.multiplied(dc, [a, b])?;
     let turned = |tape: &mut Tape<'_>, uid: i64| {
         let rank = tape.desc(uid).dims.len();
         let mut permutation: Vec<usize> = (0..rank).collect();
@@ -206,6 +207,7 @@ fn convolution(tape: &mut Tape<'_>, op: &Convolution, of: &Operation, dy: i64) -
         scaled_before(tape, *before, op.beta, dy)?;
     }
     let operands = [of.inputs[0], of.inputs[1]];
+    let dy = tape.multiplied(dy, operands)?;
     for (at, operand) in operands.into_iter().enumerate() {
         if !tape.is_active(operand) {
             continue;

@@ -122,6 +122,25 @@ impl<'a> Tape<'a> {
         Ok(cast)
     }
 
+    /// The gradient of a product as the products of its operands multiply it: where both are of one
+    /// 16-bit type in that type, as in torch and JAX, since no tensor core multiplies it as f32.
+    pub(super) fn multiplied(&mut self, gradient: i64, operands: [i64; 2]) -> Result<i64> {
+        let [dtype, other] = operands.map(|uid| self.desc(uid).dtype);
+        if dtype != other || !matches!(dtype, DType::F16 | DType::Bf16) {
+            return Ok(gradient);
+        }
+        // It may have been one of that type.
+        let copies = |operation: &&Operation| {
+            operation.outputs.contains(&gradient)
+                && operation.as_pointwise().is_some_and(Pointwise::is_copy)
+        };
+        let from = self.builder.operations().iter().find(copies).map(|copy| copy.inputs[0]);
+        match from.filter(|from| self.desc(*from).dtype == dtype) {
+            Some(from) => Ok(from),
+            None => self.cast(gradient, dtype),
+        }
+    }
+
     /// The sum of two values, which may be broadcast.
     pub(super) fn sum(&mut self, a: i64, b: i64) -> Result<i64> {
         let wide = [a, b].iter().any(|uid| self.desc(*uid).dtype == DType::F64);

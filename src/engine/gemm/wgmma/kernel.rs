@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::engine::gemm::axes::View;
-use crate::engine::gemm::context::{AccumulatorParameters, Context, ProblemParameters};
+use crate::engine::gemm::context::{
+    AccumulatorParameters, Context, OperandSums, ProblemParameters,
+};
 use crate::engine::gemm::epilogue::EpilogueParameters;
 use crate::engine::gemm::lowering::with_reductions;
-use crate::engine::gemm::operand_sum::OperandSums;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::epilogue_vector;
 use crate::engine::gemm::wgmma::operands::WgmmaOperands;
