@@ -83,6 +83,9 @@ impl Walk {
             let (groups, c, k) = (shape.groups, shape.c, shape.k);
             return refuse(format!("{groups} groups of {c} and {k} channels are not depthwise"));
         }
+        if shape.k == 0 {
+            return refuse("a depthwise gradient adds up one channel at least".to_owned());
+        }
         if shape.image.len() != 2 {
             return refuse(format!("{} spatial dimensions are more than two", shape.image.len()));
         }

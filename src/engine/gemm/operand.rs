@@ -118,7 +118,7 @@ impl Context<'_> {
         let stored = self.stored(of);
         let walk = of.window.as_ref().filter(|_| !staged).and_then(|window| {
             let tensor = (&self.problem.graph.tensors[of.tensor], &*self.names[of.tensor]);
-            Walk::of(window, tensor, of.k_major, self.tiling.cta_k)
+            Walk::of(window, tensor, of.k_major, [self.tiling.cta_k, vector])
         });
         let window = of.window.as_ref().map(|window| window.parameters(walk.is_some()));
         let row_end = match is_a {

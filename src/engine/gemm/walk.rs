@@ -64,13 +64,14 @@ struct Moved {
 
 impl Walk {
     /// The walk through a window of a tensor whose neighbours are channels along K, or rows, with
-    /// K steps of `cta_k`; `None` where taps are too many for a mask, or a K step of neighbouring
-    /// rows has channels of several.
+    /// K steps of `cta_k` and vectors of so many neighbours; `None` where taps are too many for a
+    /// mask, a vector is not all of one tap, or a K step of neighbouring rows has channels of
+    /// several.
     pub(super) fn of(
         window: &Window,
         (tensor, name): (&TensorDesc, &str),
         k_major: bool,
-        cta_k: i64,
+        [cta_k, vector]: [i64; 2],
     ) -> Option<Walk> {
         let extents = window.ks();
         let (channels, outer) = extents.split_last()?;
@@ -84,7 +85,10 @@ impl Walk {
         let whole = cta_k / channels.most;
         let beyond = ceil_div(cta_k, channels.most) + 1;
         let fits = match k_major {
-            true => outer[0].most.saturating_add(beyond).saturating_mul(inner) <= BITS,
+            true => {
+                channels.most % vector == 0
+                    && outer[0].most.saturating_add(beyond).saturating_mul(inner) <= BITS
+            }
             false => channels.most % cta_k == 0 && !window.is_padded(),
         };
         if !fits {
