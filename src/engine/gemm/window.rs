@@ -252,11 +252,17 @@ impl Window {
         [of(Along::Row(self.rows.len() - 1)), of(Along::K(self.ks.len() - 1))]
     }
 
-    /// Whether so many neighbours along K, or along rows, lie behind each other.
+    /// Whether so many neighbours along K, or along rows, lie behind each other, all of them inside
+    /// the tensor where the first is.
     pub(super) fn holds(&self, vector: i64, along_k: bool) -> bool {
         let coordinates = if along_k { &self.ks } else { &self.rows };
         let (inner, others) = coordinates.split_last().expect("there is a coordinate");
-        inner % vector == 0 || others.iter().all(|extent| *extent == 1)
+        let along = if along_k { Along::K(others.len()) } else { Along::Row(others.len()) };
+        let leaves = |(axis, reach): (usize, &Reach)| {
+            reach.terms.iter().any(|(of, _)| *of == along) && self.inside(axis).is_some()
+        };
+        (inner % vector == 0 || others.iter().all(|extent| *extent == 1))
+            && !self.dims.iter().enumerate().any(leaves)
     }
 
     /// The extents of the coordinates of K, the innermost last.
