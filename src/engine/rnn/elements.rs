@@ -129,7 +129,7 @@ pub(super) struct Elements<'a> {
 }
 
 /// Name of the constant of a tensor's stride along an axis.
-fn stride(slot: &str, axis: &str) -> String {
+pub(super) fn stride(slot: &str, axis: &str) -> String {
     format!("{}_STRIDE_{axis}", slot.to_uppercase())
 }
 

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::header::KernelNames;
 use crate::engine::instruction::MmaInstruction;
-use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, wrapped};
+use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, stride, wrapped};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule};
 use crate::engine::rnn::variables::{
@@ -487,9 +487,21 @@ impl Writer<'_> {
                 .schedule
                 .mma()
                 .then(|| !shape.transposed && self.is_vectorised(slot, shape.k)),
+            row_stride: (self.schedule.mma() && shape.transposed && self.has_whole_vectors(slot))
+                .then(|| stride(slot, "ROW")),
             streamed,
             name,
         }
+    }
+
+    /// Whether 16 bytes' worth of weights along K are of one block's units, and all there or none.
+    fn has_whole_vectors(&self, slot: &str) -> bool {
+        let Writer { layer, schedule, .. } = self;
+        let tensor = layer.tensor(slot).expect("the slot is there");
+        let vector = 16 / tensor.dtype.bytes() as i64;
+        let of_cta = [schedule.cta_hidden, self.cta_output()];
+        let mut extents = [layer.hidden_size(), layer.output_size()].into_iter().chain(of_cta);
+        extents.all(|extent| extent % vector == 0)
     }
 
     /// Whether rows of weights can be read 16 bytes at a time along K.

@@ -56,6 +56,10 @@ pub(super) struct Weights {
     /// With tensor cores, whether rows can be read 16 bytes at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) vectorised: Option<bool>,
+    /// With tensor cores, the stride from row to row where K counts rows, of which 16 bytes' worth
+    /// are all there or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) row_stride: Option<String>,
     /// C++ expression of the streamed weights of the warp.
     pub(super) streamed: Option<String>,
 }
