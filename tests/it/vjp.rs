@@ -46,7 +46,7 @@ fn uids<'a>(of: impl Iterator<Item = &'a kiln::TensorDesc>) -> Vec<i64> {
         .collect()
 }
 
-fn all(graph: &Graph) -> Vjp {
+pub fn all(graph: &Graph) -> Vjp {
     graph.vjp(&uids(graph.outputs()), &uids(graph.inputs())).unwrap()
 }
 
@@ -59,6 +59,14 @@ pub fn backward_inputs(vjp: &Vjp, inputs: &Values, gradients: &Values) -> Values
         (uid, own.unwrap_or_else(|| forward[&uid].values.clone()))
     };
     vjp.backward.inputs().map(value).collect()
+}
+
+/// Makes values such as tensors hold.
+pub fn round<'a>(tensors: impl Iterator<Item = &'a kiln::TensorDesc>, values: &mut Values) {
+    for tensor in tensors {
+        let own = values.get_mut(&tensor.uid).unwrap();
+        own.iter_mut().for_each(|value| *value = tensor.dtype.round(*value));
+    }
 }
 
 pub fn gradients(vjp: &Vjp) -> Values {
@@ -507,10 +515,7 @@ fn backward_graphs_run() {
         let given = filled(&graph, false);
         let weights = gradients(&vjp);
         let mut values = backward_inputs(&vjp, &given, &weights);
-        for tensor in vjp.backward.inputs() {
-            let own = values.get_mut(&tensor.uid).unwrap();
-            own.iter_mut().for_each(|value| *value = tensor.dtype.round(*value));
-        }
+        round(vjp.backward.inputs(), &mut values);
         harness::check(harness::kiln(), &vjp.backward, None, &values, "backward");
     }
 }

@@ -7,7 +7,7 @@ use kiln::graph::{
     Convolution, ConvolutionPass, GraphBuilder, Matmul, MatmulMath, Op, Vjp, Window,
 };
 use kiln::target::Target;
-use kiln::{DType, OperationGraph, TensorDesc, reference};
+use kiln::{DType, OperationGraph, reference};
 
 use crate::harness::{self, Values};
 use crate::vjp;
@@ -50,27 +50,13 @@ fn convolved(dtype: DType, width: i64) -> OperationGraph {
     })
 }
 
-fn all(graph: &OperationGraph) -> Vjp {
-    let uids = |of: &mut dyn Iterator<Item = &TensorDesc>| of.map(|of| of.uid).collect();
-    let (outputs, inputs): (Vec<i64>, Vec<i64>) =
-        (uids(&mut graph.outputs()), uids(&mut graph.inputs()));
-    graph.vjp(&outputs, &inputs).unwrap()
-}
-
-/// Values as tensors hold them.
-fn rounded<'a>(tensors: impl Iterator<Item = &'a TensorDesc>, mut values: Values) -> Values {
-    for tensor in tensors {
-        let own = values.get_mut(&tensor.uid).unwrap();
-        own.iter_mut().for_each(|value| *value = tensor.dtype.round(*value));
-    }
-    values
-}
-
 /// Values of a graph's inputs, and of its backward graph's.
 fn values(graph: &OperationGraph, vjp: &Vjp) -> [Values; 2] {
-    let given = rounded(graph.inputs(), vjp::filled(graph, false));
-    let backward = vjp::backward_inputs(vjp, &given, &vjp::gradients(vjp));
-    [given, rounded(vjp.backward.inputs(), backward)]
+    let mut given = vjp::filled(graph, false);
+    vjp::round(graph.inputs(), &mut given);
+    let mut backward = vjp::backward_inputs(vjp, &given, &vjp::gradients(vjp));
+    vjp::round(vjp.backward.inputs(), &mut backward);
+    [given, backward]
 }
 
 #[test]
@@ -78,7 +64,7 @@ fn they_are_on_tensor_cores() {
     for (dtype, mode) in [(DType::Bf16, Mode::A), (DType::F16, Mode::B)] {
         for build in [dense, convolved] {
             let graph = build(dtype, 128);
-            let vjp = all(&graph);
+            let vjp = vjp::all(&graph);
             for name in ["a100", "l40s", "h200", "b200", "rtx5090"] {
                 let target = Target::named(name).unwrap();
                 let selection = Selection { mode, ..Selection::default() };
@@ -89,7 +75,7 @@ fn they_are_on_tensor_cores() {
                 assert!(gemms.count() >= 2 && !lanes, "{name}: {engines:?}\n{}", vjp.backward);
             }
             let graph = build(dtype, 24);
-            let vjp = all(&graph);
+            let vjp = vjp::all(&graph);
             let [_, values] = values(&graph, &vjp);
             harness::check(harness::kiln(), &vjp.backward, None, &values, "backward");
         }
@@ -103,7 +89,7 @@ fn they_are_near_those_of_double_precision() {
     for dtype in [DType::Bf16, DType::F16] {
         for build in [dense, convolved] {
             let (graph, exact) = (build(dtype, 24), build(DType::F64, 24));
-            let [vjp, of_exact] = [&graph, &exact].map(all);
+            let [vjp, of_exact] = [&graph, &exact].map(vjp::all);
             let [given, values] = values(&graph, &vjp);
             let own = reference::evaluate(&vjp.backward, &values).unwrap();
             let gradients = vjp.output_gradients.iter().zip(&of_exact.output_gradients);

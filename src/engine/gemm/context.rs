@@ -224,7 +224,8 @@ impl<'a> Context<'a> {
         let sums = &self.problem.reductions[self.problem.operand_sums()];
         let (of, rows) = match self.problem.summed()? {
             Reduced::B => ("B", "N"),
-            Reduced::A | Reduced::Epilogue => ("A", self.rows()),
+            Reduced::A | Reduced::Epilogue if self.tiling.dynamic_m => ("A", "index_t(t.M)"),
+            Reduced::A | Reduced::Epilogue => ("A", "M"),
         };
         let names = sums.iter().map(|of| self.names[of.result].clone()).collect();
         Some(OperandSums { of, rows, names })

@@ -178,6 +178,11 @@ fn projected(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation, rows: i64) ->
     Ok(product)
 }
 
+/// The matrix of each direction transposed.
+fn turned(tape: &mut Tape<'_>, matrices: i64) -> Result<i64> {
+    tape.apply(Op::Transpose(Transpose { permutation: vec![0, 2, 1] }), &[matrices])
+}
+
 /// The gradient of `y`, direction by direction.
 fn of_output(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation) -> Result<i64> {
     let y = of.outputs[0];
@@ -411,8 +416,7 @@ impl Layer<'_> {
 
     /// `a^T b`: sums over all rows.
     fn over_rows(&self, tape: &mut Tape<'_>, a: i64, b: i64) -> Result<i64> {
-        let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
-        let turned = tape.apply(turned, &[a])?;
+        let turned = turned(tape, a)?;
         self.product(tape, turned, b)
     }
 
@@ -429,8 +433,7 @@ impl Layer<'_> {
             let own = &self.vjp.recurrent[first..first + gemm.gates.len()];
             for (range, value) in self.runs(tape, own)? {
                 let product = self.over_rows(tape, operand, value)?;
-                let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
-                let product = tape.apply(turned, &[product])?;
+                let product = turned(tape, product)?;
                 let range = first as i64 + range.start..first as i64 + range.end;
                 self.contribute(tape, r, (1, size), &range, product)?;
             }
@@ -448,14 +451,13 @@ impl Layer<'_> {
         if r.is_none() && projection.is_none() {
             return Ok(());
         }
-        let turned = Op::Transpose(Transpose { permutation: vec![0, 2, 1] });
         let operand = self.operand(tape, self.vjp.operands[0])?;
         for (range, value) in self.runs(tape, &self.vjp.behind)? {
             let m = self.over_rows(tape, value, operand)?;
             tape.builder.name(m, "", dtype);
             if let Some(r) = r {
                 let own = slot(op, of, "projection").expect("the cell is projected");
-                let own = tape.apply(turned.clone(), &[own])?;
+                let own = turned(tape, own)?;
                 let product = self.product(tape, m, own)?;
                 self.contribute(tape, r, (1, op.hidden_size), &range, product)?;
             }
