@@ -81,7 +81,10 @@ fn estimated(folder: &Path, stem: &str, machine: &Machine) -> Result<Estimate> {
         shared_bytes: job.shared_bytes,
         lines: &lines,
         wavefronts: all(total.shared_loads.wavefronts + total.shared_stores.wavefronts),
+        copied_bytes: all(total.copies.bytes),
+        cluster_bytes: all(total.copies.cluster_bytes),
         l2_bytes: all(total.global.sectors * 32),
+        beyond_l1_bytes: all(total.global.beyond_l1(counters.dram_read_bytes)),
         dram_bytes: job.bytes_min,
         order: None,
     };

@@ -182,7 +182,8 @@ impl Machine {
     /// 66.9e12 / (132 x 128 x 2); tensor core rates are half the sparse ones, at the white paper's
     /// boost for tensor cores: 4096 operations of an SM in a clock. Under load: H800 SXM5, docs/
     /// 20250422-new-kernel-deep-dive.md of github.com/deepseek-ai/FlashMLA. L2 of 50 MB: NVIDIA
-    /// H100 white paper; its bandwidth is not published.
+    /// H100 white paper. L2 bandwidth is what the filter gradient of a 3 x 3 convolution of 64
+    /// channels asks of an H200's: 376 MB in 33 us (benches/results).
     pub const H100: Machine = Machine {
         name: "H100",
         sm_count: 132,
@@ -190,6 +191,7 @@ impl Machine {
         tensor_hz: 1.83e9,
         loaded_hz: 1.6e9,
         l2_bytes: 50 << 20,
+        l2_bytes_second: Some(11.4e12),
         dram_bytes_second: 3.35e12,
         tensor: TensorRates {
             half: 989.4e12,

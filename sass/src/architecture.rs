@@ -18,6 +18,8 @@ pub struct Latencies {
     pub dram: f64,
     /// A store to another block of the cluster.
     pub cluster: f64,
+    /// A store through L2 until who polls there has seen it.
+    pub hand_off: f64,
     /// A transcendental function, a conversion.
     pub special: f64,
     /// A shuffle.
@@ -57,6 +59,10 @@ pub struct Architecture {
     pub tensor_asynchronous: f64,
     /// Clocks from issue to result.
     pub latencies: Latencies,
+    /// Bytes in a clock that an SM receives from other blocks of a cluster.
+    pub cluster_bytes: f64,
+    /// Bytes in a clock that all SMs together read from L2 where they poll the same lines.
+    pub polled_bytes: f64,
 }
 
 /// Schedulers of an SM, each with a tensor core: every architecture since Volta.
@@ -75,7 +81,9 @@ impl Architecture {
     /// Latencies: Jia et al., "Dissecting the NVidia Turing T4 GPU via Microbenchmarking" (2019)
     /// for 75; Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
     /// Microbenchmarking" (2024) for 80, 89 and 90, whose SM-to-SM figure is that of clusters. What
-    /// they lack is taken from the neighbour, 100 and 120 from 90.
+    /// they lack is taken from the neighbour, 100 and 120 from 90. What blocks exchange: LSTMs of
+    /// 256 to 1,024 units on an H200 (benches/results in Kiln's repository), of which the words
+    /// that are polled had flags then and were polled whole, about twice, at 900 bytes in a clock.
     pub fn of(version: u32) -> Architecture {
         let latencies = Latencies {
             shared: 29.0,
@@ -83,6 +91,7 @@ impl Architecture {
             l2: 263.0,
             dram: 478.8,
             cluster: 180.0,
+            hand_off: 1900.0,
             special: 20.0,
             shuffle: 24.0,
             register: 25.0,
@@ -102,6 +111,8 @@ impl Architecture {
             tensor: 4.0 / 0.62,
             tensor_asynchronous: 4.0,
             latencies,
+            cluster_bytes: 3.8,
+            polled_bytes: 1500.0,
         };
         match version {
             ..=79 => Architecture {

@@ -5,6 +5,7 @@ use crate::cubin::Code;
 use crate::execution::Execution;
 use crate::finding::{self, Finding};
 use crate::flow::{Flow, Loop};
+use crate::instruction::Instruction;
 use crate::l2::TileOrder;
 use crate::opcode::Pipe;
 use crate::path::{self, Path};
@@ -27,8 +28,15 @@ pub struct Launch<'a> {
     pub lines: &'a BTreeMap<u32, u64>,
     /// Passes over the banks of shared memory.
     pub wavefronts: u64,
-    /// Bytes that are asked of L2.
+    /// Bytes that asynchronous copies write to shared memory.
+    pub copied_bytes: u64,
+    /// Of those, bytes from other blocks of a cluster.
+    pub cluster_bytes: u64,
+    /// Bytes that are asked of L1 and L2.
     pub l2_bytes: u64,
+    /// Bytes of those that L2 is asked for whatever L1 holds: copies, stores, accesses that other
+    /// blocks see.
+    pub beyond_l1_bytes: u64,
     /// Bytes that device memory reads and writes if L2 keeps what was read.
     pub dram_bytes: u64,
     /// The order in which blocks read, if it is known: what L2 does not keep is read again.
@@ -167,7 +175,10 @@ impl Estimate {
             shared_bytes: code.shared_bytes,
             lines: &BTreeMap::new(),
             wavefronts: 0,
+            copied_bytes: 0,
+            cluster_bytes: 0,
             l2_bytes: 0,
+            beyond_l1_bytes: 0,
             dram_bytes: 0,
             order: None,
         };
@@ -199,7 +210,8 @@ impl Estimate {
         });
         let dram_bytes = (launch.dram_bytes + again) as f64;
 
-        let mut path = Path::new(code, flow, &execution, &architecture, &polls);
+        let pushed = launch.cluster_bytes as f64 / launch.blocks.max(1) as f64;
+        let mut path = Path::new(code, flow, &execution, &architecture, &polls, pushed);
         path.global = global_latency(&architecture, dram_bytes, launch.l2_bytes as f64);
         let routes = path.routes(warps_block);
         let longest = path.longest(&routes);
@@ -214,6 +226,7 @@ impl Estimate {
             (Bound::Issue, scheduler(mix.instructions)),
         ];
         let mut tensor = 0.0;
+        let operands = operand_bytes(code, flow, &execution);
         for pipe in Pipe::ALL {
             let busy = mix.pipes.get(pipe.name()).map_or(0.0, |&(_, busy)| busy);
             let clocks = match pipe {
@@ -223,8 +236,10 @@ impl Estimate {
             if pipe == Pipe::Tensor {
                 tensor = clocks;
             }
-            // Banks are the memory pipe's: with conflicts, they bind more.
-            let banks = launch.wavefronts as f64 * of_sm;
+            // Banks are the memory pipe's: with conflicts, copies and operands of asynchronous
+            // MMAs, they bind more.
+            let passes = (launch.copied_bytes as f64 + operands) / WAVEFRONT_BYTES;
+            let banks = (launch.wavefronts as f64 + passes) * of_sm;
             bounds.push(match pipe {
                 Pipe::Memory if banks > clocks => (Bound::Shared, banks),
                 _ => (Bound::Pipe(pipe), clocks),
@@ -233,7 +248,7 @@ impl Estimate {
         let mut seconds =
             vec![(Bound::Dram, dram_bytes / machine.dram_bytes_second / DRAM_REACHED)];
         if let Some(rate) = machine.l2_bytes_second {
-            seconds.push((Bound::L2, launch.l2_bytes as f64 / rate));
+            seconds.push((Bound::L2, launch.beyond_l1_bytes as f64 / rate));
         }
         let (clock_hz, mut bounds) = clocked(machine, bounds, &seconds, tensor);
         let clocks = together(&bounds);
@@ -283,11 +298,20 @@ const DRAM_REACHED: f64 = 0.9;
 const CLOCK_ROUNDS: usize = 8;
 
 /// All bounds together. Phases are a schedule of what the other bounds count, so not added to them.
+/// What tensor cores multiply, what they read of it in shared memory and how it gets there are one
+/// pipeline, whose slowest part counts.
 fn together(bounds: &[Clocks]) -> f64 {
-    let is_phases = |of: &&Clocks| of.bound == Bound::Phases;
-    let others = bounds.iter().filter(|of| !is_phases(of)).map(|of| of.clocks.powf(OVERLAP));
-    let phases = bounds.iter().filter(is_phases).map(|of| of.clocks);
-    phases.fold(others.sum::<f64>().powf(1.0 / OVERLAP), f64::max)
+    let (mut phases, mut pipeline, mut others) = (0.0_f64, 0.0_f64, 0.0);
+    for &Clocks { bound, clocks } in bounds {
+        match bound {
+            Bound::Phases => phases = phases.max(clocks),
+            Bound::Pipe(Pipe::Tensor) | Bound::Shared | Bound::L2 => {
+                pipeline = pipeline.max(clocks)
+            }
+            _ => others += clocks.powf(OVERLAP),
+        }
+    }
+    (others + pipeline.powf(OVERLAP)).powf(1.0 / OVERLAP).max(phases)
 }
 
 /// The clock in Hz, and all bounds at it: those in clocks, and those in seconds. It falls from
@@ -310,6 +334,20 @@ fn clocked(
         hz = machine.clock_hz - (machine.clock_hz - machine.loaded_hz) * busy.min(1.0);
     }
     (hz, at(hz))
+}
+
+/// Bytes of a pass over the banks of shared memory.
+const WAVEFRONT_BYTES: f64 = 128.0;
+
+/// Bytes that tensor cores read from shared memory as operands of asynchronous MMAs, by all warps.
+fn operand_bytes(code: &Code, flow: &Flow, execution: &Execution) -> f64 {
+    let of_block = |(block, times): (&crate::flow::Block, &f64)| {
+        let instructions = &code.instructions[block.instructions.clone()];
+        let bytes = instructions.iter().filter_map(Instruction::shape).map(|of| of.shared_bytes);
+        // The four warps of a warpgroup read them together.
+        f64::from(bytes.sum::<u32>()) / SCHEDULERS * times
+    };
+    flow.blocks.iter().zip(&execution.blocks).map(of_block).sum()
 }
 
 /// Entries of a loop for each warp that are those of rounding.

@@ -26,6 +26,7 @@ pub struct Execution {
 /// How sure an equation is, relative to what it says.
 const CERTAIN: f64 = 1e2;
 const LIKELY: f64 = 1.0;
+const HALF_SURE: f64 = 0.2;
 const UNSURE: f64 = 0.05;
 const DOUBTFUL: f64 = 1e-2;
 
@@ -94,6 +95,37 @@ fn tie(instruction: &Instruction, ptx: &str) -> Option<f64> {
     }
 }
 
+/// For each block the median count of the lines that no other block holds: most of what arithmetic
+/// comes from is neither moved out of a loop nor dropped.
+fn medians(code: &Code, flow: &Flow, lines: &BTreeMap<u32, u64>) -> Vec<Equation> {
+    let mut holders: BTreeMap<u32, Option<usize>> = BTreeMap::new();
+    for (at, instruction) in code.instructions.iter().enumerate() {
+        let Some(line) = instruction.ptx_line else { continue };
+        let block = flow.block_of(at);
+        let holder = holders.entry(line).or_insert(Some(block));
+        if *holder != Some(block) {
+            *holder = None;
+        }
+    }
+    let mut counts: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    for (line, holder) in holders {
+        let Some(block) = holder else { continue };
+        counts.entry(block).or_default().push(lines.get(&line).copied().unwrap_or(0));
+    }
+    let equation = |(block, mut counts): (usize, Vec<u64>)| {
+        counts.sort_unstable();
+        let entered = &flow.blocks[block].entered_by;
+        let factors: Vec<(usize, f64)> = entered.iter().map(|&edge| (edge, 1.0)).collect();
+        let value = counts[counts.len() / 2] as f64;
+        (block != 0 && !factors.is_empty()).then_some(Equation {
+            factors,
+            value,
+            certainty: HALF_SURE,
+        })
+    };
+    counts.into_iter().filter_map(equation).collect()
+}
+
 impl Execution {
     /// Executions that agree with how often lines of PTX were executed by a launch of so many
     /// warps. Lines that are not in `lines` were not executed.
@@ -139,6 +171,7 @@ impl Execution {
                 equations.push(Equation { factors, value, certainty });
             }
         }
+        equations.extend(medians(code, flow, lines));
         // Of what nothing ties, warps rather go on than end early.
         for (at, &end) in ends.iter().enumerate() {
             if !flow.blocks[end].left_by.is_empty() {

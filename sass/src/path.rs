@@ -63,25 +63,51 @@ pub(crate) fn polls(code: &Code, flow: &Flow) -> BTreeSet<usize> {
     (0..flow.loops.len()).filter(|&at| is_poll(code, flow, &flow.loops[at])).collect()
 }
 
+/// Clocks from a publication to when each loop that polls has seen what it waits for, by the loop's
+/// header: what a block receives, and what all of them poll, takes its time too.
+fn flights(
+    code: &Code,
+    flow: &Flow,
+    execution: &Execution,
+    (architecture, polls): (&Architecture, &BTreeSet<usize>),
+    pushed_bytes: f64,
+) -> Vec<Option<f64>> {
+    let latencies = &architecture.latencies;
+    let instructions = |each: &Loop| {
+        let indices = each.blocks.iter().flat_map(|&block| flow.blocks[block].instructions.clone());
+        indices.map(|at| &code.instructions[at]).collect::<Vec<_>>()
+    };
+    let is_pushed = |each: &Loop| instructions(each).iter().any(|of| of.name() == "SYNCS");
+    let polls = || polls.iter().map(|&at| &flow.loops[at]);
+    let waits = polls().filter(|each| is_pushed(each)).map(|each| execution.entries(flow, each));
+    let waits = (waits.sum::<f64>() / execution.warps).max(1.0);
+    let mut flights = vec![None; flow.blocks.len()];
+    for each in polls() {
+        flights[each.header] = Some(match is_pushed(each) {
+            true => latencies.cluster + pushed_bytes / waits / architecture.cluster_bytes,
+            false => {
+                let loads = instructions(each).into_iter().filter(|of| of.name() == "LDG");
+                let bytes: u32 = loads.map(|of| 32 * of.bytes()).sum();
+                let polled = f64::from(bytes) * execution.warps;
+                latencies.hand_off + polled / architecture.polled_bytes
+            }
+        });
+    }
+    flights
+}
+
 impl<'a> Path<'a> {
+    /// The ways through a kernel of whose blocks each receives `pushed` bytes from others of its
+    /// cluster.
     pub fn new(
         code: &'a Code,
         flow: &'a Flow,
         execution: &'a Execution,
         architecture: &'a Architecture,
         polls: &BTreeSet<usize>,
+        pushed: f64,
     ) -> Path<'a> {
-        let mut flights = vec![None; flow.blocks.len()];
-        let latencies = &architecture.latencies;
-        for each in polls.iter().map(|&at| &flow.loops[at]) {
-            let indices =
-                each.blocks.iter().flat_map(|&block| flow.blocks[block].instructions.clone());
-            let names: Vec<&str> = indices.map(|at| code.instructions[at].name()).collect();
-            // A store is in L2 after half of a load's way.
-            let stored = latencies.l2 / 2.0;
-            let pushed = names.contains(&"SYNCS");
-            flights[each.header] = Some(if pushed { latencies.cluster } else { stored });
-        }
+        let flights = flights(code, flow, execution, (architecture, polls), pushed);
         Path {
             code,
             flow,

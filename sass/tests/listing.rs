@@ -132,7 +132,10 @@ fn launched(
         shared_bytes: 0,
         lines: &lines,
         wavefronts: 0,
+        copied_bytes: 0,
+        cluster_bytes: 0,
         l2_bytes: all * repeats * 128,
+        beyond_l1_bytes: all * repeats * 128,
         dram_bytes: all * repeats * 128,
         order,
     };

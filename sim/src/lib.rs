@@ -117,8 +117,8 @@ pub use accuracy::Accuracy;
 pub use checks::Checks;
 pub use config::DeviceConfig;
 pub use counters::{
-    Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, LineCount, Part,
-    ProductCount, SharedCount, SourceCount,
+    Bound, ClassCount, CopyCount, Count, Counters, Estimate, GlobalCount, InstructionClass,
+    LineCount, Part, ProductCount, SharedCount, SourceCount,
 };
 pub use device::Device;
 pub use error::{Error, ErrorKind};

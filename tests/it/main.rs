@@ -130,6 +130,7 @@ mod rnn_plans;
 mod rnn_torch;
 mod rnn_vectors;
 mod rnn_waits;
+mod rnn_words;
 mod rows;
 mod served;
 mod settings;

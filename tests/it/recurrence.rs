@@ -130,7 +130,12 @@ pub fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
 }
 
 /// An engine's own setting, with some knobs set.
-fn setting(kiln: &Kiln, graph: &OperationGraph, name: &str, knobs: &[(&str, i64)]) -> EngineConfig {
+pub fn setting(
+    kiln: &Kiln,
+    graph: &OperationGraph,
+    name: &str,
+    knobs: &[(&str, i64)],
+) -> EngineConfig {
     let own = engine::supported(name, graph.canonical(), kiln.device().target());
     let own = own.unwrap().heuristic();
     knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value))
@@ -149,7 +154,7 @@ pub fn layer(
 }
 
 /// Layers with one product, with two, with a projection; on tensor cores and without.
-fn samples(sizes: [i64; 2]) -> Vec<(Recurrence, DType)> {
+pub fn samples(sizes: [i64; 2]) -> Vec<(Recurrence, DType)> {
     let plain = CellOptions::default();
     let projected = CellOptions { projected: true, ..plain };
     let of = |kind, options, math| {

@@ -193,7 +193,7 @@ const CTA: &str = "rnn_cta{batch_tile=8, exchange=0, group_ctas=1, smem_percent=
     warps_k=1, warps_n=8, weight_registers=160}";
 const CLUSTER: &str = "rnn_cluster{batch_tile=8, exchange=0, group_ctas=2, smem_percent=100, \
     warps_k=1, warps_n=4, weight_registers=0}";
-const LL: &str = "rnn_grid{batch_tile=8, exchange=1, group_ctas=2, smem_percent=100, \
+const WORDS: &str = "rnn_grid{batch_tile=8, exchange=1, group_ctas=2, smem_percent=100, \
     warps_k=1, warps_n=4, weight_registers=160}";
 
 /// MMAs that warps executed.
@@ -212,7 +212,7 @@ fn steps_have_half_the_mmas_of_sixteen_bits() {
         let config: EngineConfig = config.parse().unwrap();
         harness::count(&graph, Some(&config), &values(&graph, op, steps))
     };
-    for config in [CTA, CLUSTER, LL] {
+    for config in [CTA, CLUSTER, WORDS] {
         let halves = lstm([batch, units]);
         let shifted = quantised(halves.clone(), 63.0, 128);
         let centred = quantised(halves.clone(), 63.0, 0);

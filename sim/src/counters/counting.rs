@@ -83,7 +83,15 @@ impl Counting {
         }
     }
 
-    /// Counts an access to an allocation.
+    /// Counts a load of an allocation that L1 may hold.
+    pub fn cached(&mut self, (pc, area, lanes): Touched<'_>) {
+        let before = self.ops[pc as usize].global.sectors;
+        self.global((pc, area, lanes), false);
+        let target = &mut self.ops[pc as usize].global;
+        target.cached_sectors += target.sectors - before;
+    }
+
+    /// Counts another access to an allocation.
     pub fn global(&mut self, (pc, area, lanes): Touched<'_>, writes: bool) {
         let bytes = u64::from(lanes.bytes);
         let mut sectors = [0; LANES];
@@ -156,6 +164,14 @@ impl Counting {
         for (area, sector) in sectors {
             self.mark(area, sector, writes);
         }
+    }
+
+    /// Counts a copy of so many bytes to the shared memory of `blocks` blocks, or of one other
+    /// block from this one.
+    pub fn copied_to_shared(&mut self, pc: u32, bytes: u64, blocks: u32, from_peer: bool) {
+        let target = &mut self.ops[pc as usize].copies;
+        target.bytes += bytes * u64::from(blocks);
+        target.cluster_bytes += if from_peer { bytes } else { 0 };
     }
 
     fn mark(&mut self, area: u64, sector: u64, writes: bool) {

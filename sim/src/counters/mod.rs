@@ -28,6 +28,8 @@ pub struct GlobalCount {
     pub sectors: u64,
     /// 128-byte lines, counted once per request.
     pub lines: u64,
+    /// Sectors of plain loads, which L1 may hold.
+    pub cached_sectors: u64,
 }
 
 /// Shared memory traffic.
@@ -40,6 +42,16 @@ pub struct SharedCount {
     pub wavefronts: u64,
     /// Wavefronts beyond the minimum for the access size: 1 up to 4 bytes, 2 for 8, 4 for 16.
     pub conflicts: u64,
+}
+
+/// Asynchronous copies to shared memory, and asynchronous stores to that of other blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct CopyCount {
+    /// Bytes that are written, in every block that a copy is multicast to.
+    pub bytes: u64,
+    /// Bytes of those that come from another block of the cluster.
+    pub cluster_bytes: u64,
 }
 
 /// Counts of an instruction, a line or a launch.
@@ -58,6 +70,8 @@ pub struct Count {
     pub shared_loads: SharedCount,
     /// Shared memory stores and atomics.
     pub shared_stores: SharedCount,
+    /// Copies to shared memory by TMA, and asynchronous stores.
+    pub copies: CopyCount,
 }
 
 /// Instruction counts of a class.
@@ -131,8 +145,11 @@ impl Count {
         self.global.bytes += other.global.bytes;
         self.global.sectors += other.global.sectors;
         self.global.lines += other.global.lines;
+        self.global.cached_sectors += other.global.cached_sectors;
         self.shared_loads.add(&other.shared_loads);
         self.shared_stores.add(&other.shared_stores);
+        self.copies.bytes += other.copies.bytes;
+        self.copies.cluster_bytes += other.copies.cluster_bytes;
     }
 
     /// Mean number of active lanes per instruction; 32 without divergence.
@@ -142,6 +159,13 @@ impl Count {
 }
 
 impl GlobalCount {
+    /// Bytes that L2 is asked for at least: all but what plain loads ask for again, of a launch
+    /// that reads `distinct` bytes.
+    pub fn beyond_l1(&self, distinct: u64) -> u64 {
+        let cached = self.cached_sectors * 32;
+        self.sectors * 32 - cached + cached.min(distinct)
+    }
+
     /// Mean number of sectors per request; 4 for coalesced 4-byte accesses.
     pub fn sectors_per_request(&self) -> f64 {
         ratio(self.sectors, self.requests)

@@ -71,6 +71,15 @@ impl Watch {
                         counting.bulk(at.pc, &ranges(parts), writes);
                     }
                 }
+                if let End::Shared(rank, _) = bulk.to {
+                    let from_peer = reads.is_empty() && rank != own;
+                    counting.copied_to_shared(
+                        at.pc,
+                        bulk.bytes,
+                        bulk.ranks.count_ones().max(1),
+                        from_peer,
+                    );
+                }
             }
             let part = |range: &GlobalRange| (range.area, whole(lane, range.at, range.bytes));
             let read = reads.iter().map(|(range, _)| part(range));

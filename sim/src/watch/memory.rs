@@ -154,6 +154,9 @@ impl Watch {
             match area {
                 SHARED => counting.shared(part, scene.touch != Touch::Read),
                 LOCAL => {}
+                _ if scene.touch == Touch::Read && scene.order.scope == Scope::Weak => {
+                    counting.cached(part);
+                }
                 _ => counting.global(part, scene.touch != Touch::Read),
             }
         }

@@ -12,6 +12,7 @@ use kiln_sass::{Code, Cubin, Estimate, LoopEstimate};
 use serde_json::{Value, json};
 
 use crate::options::{DeviceArgs, machine};
+use crate::plan;
 use crate::problem;
 use crate::progress;
 use crate::terminal::say_json;
@@ -22,6 +23,7 @@ Examples:
   kiln sass mlp.json --device sim:a100 --machine A100 --json
   kiln sass dumps/sm90_gemm_bf16_wgmma-3b06bef4dc0ba51d/kernel.cubin --listing
   kiln sass mlp.json --device sim:h200 --config 'gemm_wgmma{...}'
+  kiln sass mlp.plan.json --device sim:h200
 
 A problem is run on the simulated device, which counts how often each line is executed. Loops of a
 cubin alone are assumed to repeat 16 times: walks and findings say something, totals do not.";
@@ -29,7 +31,7 @@ cubin alone are assumed to repeat 16 times: walks and findings say something, to
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SassArgs {
-    /// Problem files (JSON) or cubins
+    /// Problem files or saved plans (JSON), or cubins
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// GPU of the estimate instead of the device's: A100, H100, H200, L40S, ...
@@ -55,6 +57,8 @@ pub struct SassArgs {
 struct Estimated {
     file: PathBuf,
     kernel: String,
+    /// Engine and knobs.
+    config: Option<String>,
     code: Code,
     estimate: Estimate,
     counted: bool,
@@ -89,6 +93,7 @@ fn of_cubin(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
     let estimated = |code: Code| Estimated {
         file: file.to_owned(),
         kernel: code.name.clone(),
+        config: None,
         estimate: Estimate::uncounted(&code, &machine),
         code,
         counted: false,
@@ -97,7 +102,16 @@ fn of_cubin(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
 }
 
 fn of_problem(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
-    let problem: Problem = problem::read_problem(file)?;
+    let text = problem::read(file)?;
+    let saved = plan::is_plan(&text);
+    if saved && args.config.is_some() {
+        return Err(Error::with(
+            ErrorKind::BadParam,
+            "--config requires a problem: a plan has its own engines and knobs",
+        ));
+    }
+    let problem = if saved { Problem::of_plan(&text) } else { Problem::from_json(&text) };
+    let problem = problem::in_file(file, problem)?;
     let config = Config { count: true, sample: args.sample, ..Config::default() };
     let kiln = args.device.open_with(config)?;
     let target = kiln.device().target();
@@ -107,6 +121,7 @@ fn of_problem(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
     for (number, graph) in problem.graphs().into_iter().enumerate() {
         progress::doing(format!("planning {}", file.display()));
         let plan = match &args.config {
+            _ if saved => problem::in_file(file, kiln.plan_from_json(&text))?,
             Some(config) => kiln.plan_with(graph, config)?,
             None => kiln.plan(graph)?,
         };
@@ -116,8 +131,9 @@ fn of_problem(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
         for (kernel, counters) in plan.kernels().iter().zip(&counters) {
             let Some(counters) = counters else { continue };
             let (code, estimate) = kernel.clocks(target, &machine, counters)?;
+            let config = Some(kernel.config().to_string());
             let (file, kernel) = (file.to_owned(), kernel.identifier());
-            all.push(Estimated { file, kernel, code, estimate, counted: true });
+            all.push(Estimated { file, kernel, config, code, estimate, counted: true });
         }
     }
     Ok(all)
@@ -127,6 +143,7 @@ fn json(each: &Estimated) -> Value {
     json!({
         "file": each.file,
         "kernel": each.kernel,
+        "config": each.config,
         "architecture": each.code.architecture,
         "registers": each.code.registers,
         "instructions": each.code.instructions.len(),

@@ -3,7 +3,7 @@
 use crate::engine::access::ceil_div;
 use crate::engine::rnn::elements::Constant;
 use crate::engine::rnn::parameters::{Writer, smem_weights_offset};
-use crate::engine::rnn::schedule::{Exchange, LL_LOADS};
+use crate::engine::rnn::schedule::{Exchange, LOADS_MAX, SLOTS};
 
 impl Writer<'_> {
     /// The constants, in the order in which kernels declare them.
@@ -81,11 +81,11 @@ impl Writer<'_> {
                 let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
                 add("CHUNK", 16 / bytes, "elements per access");
             }
-            Exchange::LowLatency => {
-                let bytes = layer.dtype().bytes() as i64;
-                add("EXCHANGE_WORDS", schedule.exchange_width * bytes / 4, "of a row in memory");
-                add("CHUNK", 8 / bytes, "elements per access");
-                add("LL_LOADS", LL_LOADS, "of a thread in flight, at most");
+            Exchange::Words => {
+                add("SLOTS", SLOTS, "steps that have memory of their own");
+                add("SLOT_WORDS", schedule.slot_words(layer), "of an operand of a step");
+                add("CHUNK", schedule.word_chunk(layer), "elements per access");
+                add("LOADS_MAX", LOADS_MAX, "of a thread in flight");
             }
         }
         if layer.layer_norms_max() > 0 {

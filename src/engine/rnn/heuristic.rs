@@ -68,17 +68,21 @@ impl Decision {
         let smem_bytes = gemms.clone().map(|of| of.smem_steps * of.step_bytes * warps).sum();
         let streamed_bytes = gemms.map(|of| of.streamed_steps() * of.step_bytes * warps).sum();
         // Each of up to eight GPCs of 16 or 18 SMs holds one cluster of 16: an H200 runs eight, a
-        // step of which takes 1.35 times one of four.
-        let resident = match schedule.exchange.in_cluster() && group_ctas == 16 {
-            true => (sm_count / 16).min(8) * 16,
-            false => sm_count,
+        // step of which takes 1.35 times one of four. Of 16 clusters of 8 whose blocks fill an SM
+        // steps took 2.1 times what they should.
+        let gpcs = (sm_count / 16).min(8);
+        let fills = 2 * schedule.threads * schedule.registers > REGISTERS_SM;
+        let resident = match (schedule.exchange.in_cluster(), group_ctas) {
+            (true, 16) => gpcs * 16,
+            (true, 8) if fills => gpcs * 16 - 8,
+            _ => sm_count,
         };
         let waves = match resident {
             0 => f64::INFINITY,
             _ => ceil_div(blocks, resident) as f64,
         };
         let clocks = waves * step_clocks(layer, schedule);
-        let exchange_bytes = exchange_bytes(layer, schedule);
+        let exchange_bytes = exchange_bytes(layer, schedule, schedule.exchange);
         let settings = schedule.settings;
         Decision { settings, blocks, sm_count, exchange_bytes, smem_bytes, streamed_bytes, clocks }
     }
@@ -161,9 +165,9 @@ fn reads_weights(schedule: &Schedule) -> bool {
     schedule.gemms.iter().any(|gemm| gemm.register_steps < gemm.k_steps)
 }
 
-/// Whether threads have more LL words to receive than loads in flight.
+/// Whether threads have more words to receive than loads in flight.
 fn waits_again(layer: &Layer<'_>, schedule: &Schedule) -> bool {
-    schedule.exchange == Exchange::LowLatency && schedule.ll_passes(layer) > 1
+    schedule.exchange == Exchange::Words && schedule.word_passes(layer) > 1
 }
 
 fn is_faster(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool {

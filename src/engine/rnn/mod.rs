@@ -55,7 +55,7 @@ pub(super) const CLUSTER: RnnEngine =
     RnnEngine { variant: Variant { engine: "rnn_cluster", exchanges: IN_CLUSTER, streams: false } };
 
 /// Exchanges through global memory.
-const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::LowLatency];
+const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::Words];
 
 /// `rnn_grid`: blocks of the whole device share the hidden units.
 pub(super) const GRID: RnnEngine = RnnEngine {

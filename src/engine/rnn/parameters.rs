@@ -8,7 +8,7 @@ use crate::engine::header::KernelNames;
 use crate::engine::instruction::MmaInstruction;
 use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, stride, wrapped};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule};
+use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, SLOTS, Schedule};
 use crate::engine::rnn::variables::{
     Gate, Gemm, LayerState, LayerVariables, OperandBuffer, Parameter, PrepackVariables,
     SharedVariables, StageOperand, StageVariables, StepLoad, Weights,
@@ -120,15 +120,19 @@ impl Writer<'_> {
         let mut add = |name: String, ctype: &str, bytes: i64| {
             buffers.push(Buffer { field: Field { ctype: format!("{ctype}*"), name }, bytes });
         };
-        let rows = schedule.cta_groups * schedule.operands() * schedule.settings.batch_tile;
-        let bytes = rows * schedule.exchange_width * layer.dtype().bytes() as i64;
+        let operands = schedule.cta_groups * schedule.operands();
         match schedule.exchange {
             Exchange::None | Exchange::Cluster | Exchange::ReduceScatter => {}
             Exchange::Counter => {
+                let elements = schedule.settings.batch_tile * schedule.exchange_width;
+                let bytes = operands * elements * layer.dtype().bytes() as i64;
                 add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
                 add("arrivals".to_owned(), "unsigned", schedule.cta_groups * 4);
             }
-            Exchange::LowLatency => add("exchanged".to_owned(), "LLWord", 2 * bytes),
+            Exchange::Words => {
+                let bytes = operands * SLOTS * schedule.slot_words(layer) * 8;
+                add("exchanged".to_owned(), "Word", bytes);
+            }
         }
         let blocks = layer.op.direction.count() * schedule.settings.group_ctas;
         let warps = blocks * schedule.threads / 32;
@@ -420,7 +424,8 @@ impl Writer<'_> {
             None => return None,
         };
         let computed = self.schedule.computed_operands(gemm);
-        Some(StageOperand { buffer: operand(computed), which: computed + 2, values })
+        let which = computed + self.schedule.state_operands();
+        Some(StageOperand { buffer: operand(computed), which, values })
     }
 
     fn gemm(&self, at: usize, placed: &PlacedGemm) -> Gemm {

@@ -21,8 +21,8 @@ pub(super) enum Exchange {
     ReduceScatter,
     /// Writes to global memory and a counter.
     Counter,
-    /// Words of data and sequence number in global memory (the LL protocol of NCCL).
-    LowLatency,
+    /// Words in global memory that tell whether they have been written.
+    Words,
 }
 
 /// Step between values of the knob `weight_registers`.
@@ -31,8 +31,11 @@ pub(super) const REGISTERS_STEP: i64 = 32;
 /// MMAs that a tensor core needs in flight: one takes as long as it issues four.
 const MMAS_IN_FLIGHT: i64 = 4;
 
-/// Accesses of 16 bytes that a thread has in flight when it receives LL words, in 32 registers.
-pub(super) const LL_LOADS: i64 = 8;
+/// Accesses of 16 bytes that a thread has in flight when it receives words, in 32 registers.
+pub(super) const LOADS_MAX: i64 = 8;
+
+/// Steps whose words have memory of their own: half of them are cleared at once.
+pub(super) const SLOTS: i64 = 32;
 
 /// What distinguishes the persistent engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,7 +178,7 @@ impl Exchange {
             Exchange::None => "none",
             Exchange::Cluster | Exchange::ReduceScatter => "cluster",
             Exchange::Counter => "counter",
-            Exchange::LowLatency => "ll",
+            Exchange::Words => "words",
         }
     }
 
@@ -186,7 +189,7 @@ impl Exchange {
 
     /// Whether it uses global memory and so requires co-resident blocks.
     pub(super) fn through_memory(self) -> bool {
-        matches!(self, Exchange::Counter | Exchange::LowLatency)
+        matches!(self, Exchange::Counter | Exchange::Words)
     }
 }
 
@@ -202,7 +205,7 @@ impl Variant {
         let group_ctas: &[i64] = match self.exchange() {
             Exchange::None => &[1],
             Exchange::Cluster | Exchange::ReduceScatter => &[2, 4, 8, 16],
-            Exchange::Counter | Exchange::LowLatency => &[2, 4, 8, 16, 32, 64, 96, 128],
+            Exchange::Counter | Exchange::Words => &[2, 4, 8, 16, 32, 64, 96, 128],
         };
         let exchanges: Vec<i64> = (0..self.exchanges.len() as i64).collect();
         let smem_percent: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
@@ -211,8 +214,8 @@ impl Variant {
             knob("batch_tile", "batch rows of a CTA", &[8, 16, 32]),
             knob(
                 "exchange",
-                "how CTAs exchange h: 0 counter or mbarrier, 1 LL words (data and flag) or, in a \
-                 cluster, partial sums; those change the order of sums",
+                "how CTAs exchange h: 0 counter or mbarrier, 1 words that are their own flags or, \
+                 in a cluster, partial sums; those change the order of sums",
                 &exchanges,
             ),
             knob("group_ctas", "CTAs that share a batch tile", group_ctas),
@@ -383,9 +386,30 @@ impl Schedule {
         }
     }
 
-    /// Number of exchanged operands: h, double-buffered, and those that stages compute.
+    /// Number of exchanged operands: h, and those that stages compute.
     pub(super) fn operands(&self) -> i64 {
-        2 + self.computed_operands(self.gemms.len()) as i64
+        (self.state_operands() + self.computed_operands(self.gemms.len())) as i64
+    }
+
+    /// How many of the exchanged operands are h: words have slots, others two buffers.
+    pub(super) fn state_operands(&self) -> usize {
+        if self.exchange == Exchange::Words { 1 } else { 2 }
+    }
+
+    /// Bytes of an element of h in words: 8 bits are exchanged as 16.
+    pub(super) fn word_element_bytes(layer: &Layer<'_>) -> i64 {
+        (layer.dtype().bytes() as i64).max(2)
+    }
+
+    /// Elements of h in an access to words, of 16 bytes at most there and in shared memory.
+    pub(super) fn word_chunk(&self, layer: &Layer<'_>) -> i64 {
+        16 / Schedule::word_element_bytes(layer).max(self.element_bytes)
+    }
+
+    /// Words of 8 bytes of an operand of a step.
+    pub(super) fn slot_words(&self, layer: &Layer<'_>) -> i64 {
+        let elements = self.settings.batch_tile * self.exchange_width;
+        elements * Schedule::word_element_bytes(layer) / 8
     }
 
     /// How many of the first GEMMs read a result of a stage.
@@ -443,15 +467,15 @@ impl Schedule {
         resident.map(|of| of.step_bytes).max().unwrap_or(0)
     }
 
-    /// Loads of 16 bytes, half of them flags, that a thread has for an exchange of LL words.
-    fn ll_loads(&self, layer: &Layer<'_>) -> i64 {
-        let row_bytes = 2 * self.exchange_width * layer.dtype().bytes() as i64;
-        self.batch_subtiles() * ceil_div(row_bytes / 16, self.threads / 8)
+    /// Loads that a thread has for an exchange of words.
+    fn word_loads(&self, layer: &Layer<'_>) -> i64 {
+        let row_chunks = self.exchange_width / self.word_chunk(layer);
+        self.batch_subtiles() * ceil_div(row_chunks, self.threads / 8)
     }
 
-    /// How many times a thread waits for such loads, of which [`LL_LOADS`] are in flight at once.
-    pub(super) fn ll_passes(&self, layer: &Layer<'_>) -> i64 {
-        ceil_div(self.ll_loads(layer), LL_LOADS)
+    /// How many times a thread waits for such loads, of which [`LOADS_MAX`] are in flight at once.
+    pub(super) fn word_passes(&self, layer: &Layer<'_>) -> i64 {
+        ceil_div(self.word_loads(layer), LOADS_MAX)
     }
 
     /// Tiles of 16 weight rows of a warp.
@@ -487,7 +511,7 @@ impl Schedule {
         let gemm = self.gemms.iter().map(gemm).max().unwrap_or(0);
         // They are free again when words arrive.
         let received = match self.exchange.through_memory() {
-            true => 4 * self.ll_loads(layer).min(LL_LOADS),
+            true => 4 * self.word_loads(layer).min(LOADS_MAX),
             false => 0,
         };
         let cell = &layer.op.cell;

@@ -7,29 +7,39 @@ use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule, Settings};
 use crate::tensor::TensorDesc;
 
-/// Clocks of a step besides MMAs: two barriers, loading accumulators and operands, the cell (Luo et
-/// al. 2024 for the latencies of an H100).
-const STEP_CLOCKS: f64 = 280.0;
+/// Clocks of a step besides MMAs: two barriers, loading accumulators and operands, the cell. A warp
+/// walks 790 to 1,100 in the machine code of LSTMs of 256 to 1,024 units for an H200, with MMAs.
+const STEP_CLOCKS: f64 = 700.0;
 
-/// Latency of an exchange in clocks: a store within a cluster; write, count and read through L2;
-/// write and successful poll there, a hand-off of 160 ns and half a poll.
-const CLUSTER_CLOCKS: f64 = 250.0;
-const COUNTER_CLOCKS: f64 = 1500.0;
-const LL_CLOCKS: f64 = 600.0;
+/// Latency of an exchange in clocks: a store within a cluster (Luo et al. 2024); write, count and
+/// read through L2; write and successful poll there.
+///
+/// Those through L2, and the rates of both, are what LSTMs of 256 to 1,024 units in f16 took on an
+/// H200 (benches/results), less [`STEP_CLOCKS`] and MMAs. Words had flags as long as their data
+/// then and were polled whole, about twice, at 900 bytes in a clock; since they have none and only
+/// what is missing is polled again, they were not measured.
+const CLUSTER_CLOCKS: f64 = 180.0;
+const COUNTER_CLOCKS: f64 = 3000.0;
+const WORDS_CLOCKS: f64 = 2300.0;
 
-/// Bytes per clock that an SM receives from others: as from L2. On an H200 steps of 256 to 1,024
-/// units took 2.1 to 3.6 times the clocks that are predicted here, in clusters and through memory
-/// alike.
-const CLUSTER_BYTES: f64 = L2_BYTES;
+/// Bytes per clock that an SM receives from others of its cluster.
+const CLUSTER_BYTES: f64 = 3.8;
+
+/// Bytes per clock of the words that all SMs poll.
+const WORDS_BYTES: f64 = 1500.0;
+
+/// By how much steps with exchanges through memory are taken to be longer than predicted: what they
+/// do besides is up to 1.4 times as long by the estimator, of gradients, which have more of it.
+const MEMORY_DOUBT: f64 = 1.25;
 
 /// Bytes per clock of shared memory.
 const SHARED_BYTES: f64 = 128.0;
 
-/// Latency of L2 in clocks, which every further pass of loads of LL words adds.
+/// Latency of L2 in clocks, which every further pass of loads of words adds.
 const L2_CLOCKS: f64 = 270.0;
 
-/// L2 bandwidth of an SM in bytes per clock.
-const L2_BYTES: f64 = 32.0;
+/// L2 bandwidth of an SM in bytes per clock, where all of them read.
+const L2_BYTES: f64 = 27.0;
 
 /// Predicted clocks of one step.
 pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
@@ -50,21 +60,22 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let exchange = exchange_clocks(layer, schedule, schedule.exchange);
     let cells = (schedule.cta_hidden * schedule.settings.batch_tile) as f64;
     let cells = cells * instructions(layer) / schedule.f32_lanes;
-    math.max(streamed).max(shared) + cells + exchanges * (STEP_CLOCKS + exchange)
+    let doubt = if schedule.exchange.through_memory() { MEMORY_DOUBT } else { 1.0 };
+    doubt * (math.max(streamed).max(shared) + cells + exchanges * (STEP_CLOCKS + exchange))
 }
 
-/// Bytes that a block receives per exchange, without flags.
-pub(super) fn exchange_bytes(layer: &Layer<'_>, schedule: &Schedule) -> i64 {
+/// Bytes that a block receives per exchange of this kind.
+pub(super) fn exchange_bytes(layer: &Layer<'_>, schedule: &Schedule, exchange: Exchange) -> i64 {
     let Settings { batch_tile, group_ctas, .. } = schedule.settings;
-    match schedule.exchange {
-        Exchange::ReduceScatter => {
-            (group_ctas - 1) * schedule.partials_bytes(layer.op.math.dtype().bytes() as i64)
-        }
-        _ => {
-            let others = schedule.exchange_width / group_ctas * (group_ctas - 1);
-            batch_tile * others * layer.dtype().bytes() as i64
-        }
+    if exchange == Exchange::ReduceScatter {
+        return (group_ctas - 1) * schedule.partials_bytes(layer.op.math.dtype().bytes() as i64);
     }
+    let others = schedule.exchange_width / group_ctas * (group_ctas - 1);
+    let bytes = match exchange {
+        Exchange::Words => Schedule::word_element_bytes(layer),
+        _ => layer.dtype().bytes() as i64,
+    };
+    batch_tile * others * bytes
 }
 
 /// Bytes of shared memory that the warps of a block read per step for MMAs: weights that are there,
@@ -80,7 +91,7 @@ fn shared_bytes(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let warps = schedule.threads / 32;
     let all: i64 = schedule.gemms.iter().map(|gemm| warps * of(gemm)).sum();
     let sums = match schedule.exchange {
-        Exchange::ReduceScatter => exchange_bytes(layer, schedule),
+        kind @ Exchange::ReduceScatter => exchange_bytes(layer, schedule, kind),
         _ => 0,
     };
     (all + sums) as f64
@@ -88,16 +99,18 @@ fn shared_bytes(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
 
 /// Predicted clocks of an exchange of this kind.
 pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: Exchange) -> f64 {
-    let read = exchange_bytes(layer, schedule) as f64 / L2_BYTES;
+    let bytes = exchange_bytes(layer, schedule, exchange) as f64;
+    // Loaded to registers, and stored to shared memory.
+    let received = 2.0 * bytes / SHARED_BYTES;
     match exchange {
         Exchange::None => 0.0,
-        Exchange::Cluster | Exchange::ReduceScatter => {
-            CLUSTER_CLOCKS + exchange_bytes(layer, schedule) as f64 / CLUSTER_BYTES
-        }
-        Exchange::Counter => COUNTER_CLOCKS + read,
-        Exchange::LowLatency => {
-            let further = schedule.ll_passes(layer) - 1;
-            LL_CLOCKS + 2.0 * read + further as f64 * L2_CLOCKS
+        Exchange::Cluster | Exchange::ReduceScatter => CLUSTER_CLOCKS + bytes / CLUSTER_BYTES,
+        Exchange::Counter => COUNTER_CLOCKS + bytes / L2_BYTES + received,
+        Exchange::Words => {
+            let blocks = (schedule.cta_groups * schedule.settings.group_ctas) as f64;
+            let further = schedule.word_passes(layer) - 1;
+            let polled = blocks * bytes / WORDS_BYTES + further as f64 * L2_CLOCKS;
+            WORDS_CLOCKS + polled + received
         }
     }
 }

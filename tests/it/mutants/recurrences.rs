@@ -10,8 +10,12 @@ use crate::recurrence_vjp::derivative;
 use crate::rnn_cells::user_cells;
 
 fn recurrent(op: Recurrence, dtype: DType) -> Task {
-    let graph = recurrence::graph(&op, 5, dtype);
-    let values = recurrence::values(&graph, &op, 5);
+    steps(&op, 5, dtype)
+}
+
+fn steps(op: &Recurrence, count: i64, dtype: DType) -> Task {
+    let graph = recurrence::graph(op, count, dtype);
+    let values = recurrence::values(&graph, op, count);
     (graph, values)
 }
 
@@ -43,8 +47,10 @@ pub fn recurrences() -> Vec<Form> {
         cell: CellKind::Lstm.cell(&options).into(),
         ..sequences(CellKind::Lstm, [8, 20])
     };
-    let steps = sequences(CellKind::GruResetBefore, [6, 24]);
-    let steps_gradient = derivative(&steps, F32);
+    let stepped = sequences(CellKind::GruResetBefore, [6, 24]);
+    let stepped_gradient = derivative(&stepped, F32);
+    // Words of every step of 40 but the last have been cleared, or were another step's.
+    let long = steps(&plain(CellKind::Lstm, [5, 64]), 40, F16);
     let gradient = recurrent(derivative(&sequences(CellKind::Lstm, [5, 64]), F16), F16);
     let integers = |kind, sizes| {
         let quantization = Some(Quantization::new(200.0, 100));
@@ -55,14 +61,14 @@ pub fn recurrences() -> Vec<Form> {
         form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
         form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
         form("rnn_counter", "rnn_grid", lstm([20, 128]), &[("group_ctas", 2), ("exchange", 0)]),
-        form("rnn_ll", "rnn_grid", lstm([5, 64]), &[("group_ctas", 2), ("exchange", 1)]),
+        form("rnn_words", "rnn_grid", long, &[("group_ctas", 2), ("exchange", 1)]),
         form(
             "rnn_stream",
             "rnn_stream",
             lstm([5, 128]),
             &[("exchange", 0), ("group_ctas", 2), ("smem_percent", 0), ("weight_registers", 0)],
         ),
-        form("rnn_step", "rnn_step", recurrent(steps, F16), &[]),
+        form("rnn_step", "rnn_step", recurrent(stepped, F16), &[]),
         form("rnn_norm", "rnn_cluster", own("layer_norm_lstm", [5, 64]), &[("group_ctas", 2)]),
         form("rnn_own", "rnn_cta", own("mgu", [5, 40]), &[]),
         form(
@@ -77,7 +83,7 @@ pub fn recurrences() -> Vec<Form> {
             gradient,
             &[("exchange", 1), ("group_ctas", 2), ("warps_k", 2), ("warps_n", 2)],
         ),
-        form("rnn_gradient_step", "rnn_step", recurrent(steps_gradient, F32), &[]),
+        form("rnn_gradient_step", "rnn_step", recurrent(stepped_gradient, F32), &[]),
         form(
             "rnn_integers",
             "rnn_grid",
