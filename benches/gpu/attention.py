@@ -17,6 +17,7 @@ table to stdout.
 import sys
 
 import peers
+import problems
 
 TOKENS = 16384
 # The L2 caches of H100 and H200 have 50 and 60 MB.
@@ -54,6 +55,20 @@ def kiln_command(case):
     for key in ("batch", "heads", "kv_heads", "queries", "keys", "depth"):
         command.append(f"--{key.replace('_', '-')}={case[key]}")
     return command + ["--causal"] * case["causal"]
+
+
+def problem(case):
+    """The layer as a graph."""
+    graph = problems.Graph()
+
+    def tensor(name, heads, rows):
+        dims = [case["batch"], case[heads], case[rows], case["depth"]]
+        return graph.tensor(name, "bf16", dims)
+
+    slots = {"q": tensor("q", "heads", "queries"), "o": tensor("o", "heads", "queries")}
+    slots |= {name: tensor(name, "kv_heads", "keys") for name in ("k", "v")}
+    graph.then(attention="f32", **({"right": 0} if case["causal"] else {}), **slots)
+    return graph
 
 
 def torch_calls(torch, case):

@@ -26,10 +26,12 @@ class Graph:
     def pointwise(self, mode, inputs, output):
         self.then(pointwise=mode, inputs=inputs, output=output)
 
+    def document(self):
+        return {"graph": {"tensors": self.tensors, "operations": self.operations}}
+
     def write(self, folder, name):
         path = pathlib.Path(folder) / f"{name}.json"
-        graph = {"tensors": self.tensors, "operations": self.operations}
-        path.write_text(json.dumps({"graph": graph}))
+        path.write_text(json.dumps(self.document()))
         return str(path)
 
 

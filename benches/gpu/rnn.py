@@ -17,6 +17,7 @@ stdout.
 import sys
 
 import peers
+import problems
 
 # No call of it is here; a report says whether it could have been compared.
 ABSENT = {"FlashRNN": "flashrnn"}
@@ -50,6 +51,29 @@ def kiln_command(case):
     for key in ("cell", "hidden", "batch", "steps", "layers", "dtype"):
         command.append(f"--{key}={case[key]}")
     return command + ["--bidirectional"] * case["bidirectional"]
+
+
+def products(case):
+    """The products of all steps' inputs, one for each layer and direction."""
+    gates = {"lstm": 4, "gru": 3}[case["cell"]] * case["hidden"]
+    directions = 1 + case["bidirectional"]
+    for layer in range(case["layers"]):
+        graph = problems.Graph()
+        rows, width = case["steps"] * case["batch"], case["hidden"] * (directions if layer else 1)
+        graph.tensor("x", case["dtype"], [1, rows, width])
+        graph.tensor("w", case["dtype"], [1, width, gates], strides=[width * gates, 1, width])
+        graph.tensor("y", "f32", [1, rows, gates])
+        graph.then(matmul="f32", a="x", b="w", c="y")
+        for _ in range(directions):
+            yield graph
+
+
+def network(case, steps):
+    """The network of so many steps."""
+    description = {key: case[key] for key in ("cell", "dtype", "batch", "layers")}
+    sizes = {"input_size": case["hidden"], "hidden_size": case["hidden"], "steps": steps}
+    direction = {"direction": "both"} if case["bidirectional"] else {}
+    return {"rnn": description | sizes | direction}
 
 
 def torch_calls(torch, case):

@@ -27,13 +27,14 @@ DESCRIBE = {
 
 
 def rows_of(path):
-    """Group, name, Kiln's microseconds, the peers' by name."""
+    """Of every case itself, its group, its name, Kiln's microseconds, and the peers' by name."""
     report = json.loads(path.read_text())
     part = path.stem.partition("-")[0]
     for case in report.get("cases", []):
         shape = {key: value for key, value in case.items() if key != "kiln"}
         name = DESCRIBE.get(part, lambda case: case["name"])(shape)
-        yield f"{part}: {case['group']}", name, case["kiln"].get("pass_us"), case.get("peers", {})
+        group, own = f"{part}: {case['group']}", case["kiln"].get("pass_us")
+        yield case, group, name, own, case.get("peers", {})
     for size in report.get("sizes", []):
         times = {
             name: {"us": result["median_ms"] * 1e3}
@@ -41,7 +42,7 @@ def rows_of(path):
             if "median_ms" in result
         }
         own = times.pop("kiln", {}).get("us")
-        yield "pointwise", f"{size['rows']} x {size['columns']}", own, times
+        yield size, "pointwise", f"{size['rows']} x {size['columns']}", own, times
 
 
 def main():
@@ -54,7 +55,7 @@ def main():
     reports = [path for path in sorted(folder.glob("*.json")) if path != estimated]
     group = None
     for path in reports:
-        for of, name, own, others in rows_of(path):
+        for _, of, name, own, others in rows_of(path):
             if of != group:
                 group = of
                 print(f"\n### {group}\n")
@@ -66,7 +67,8 @@ def main():
                 default=None,
             )
             us = best and others[best]["us"]
-            guess = estimates.get(f"{group} {name}")
+            guess = estimates.get(f"{group} {name}", {})
+            guess, star = guess.get("us"), "*" if "planned" in guess else ""
             cells = [
                 name,
                 f"{own:.1f}" if own else "-",

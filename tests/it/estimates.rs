@@ -93,6 +93,36 @@ fn estimates_of_key_kernels() {
     assert_golden("estimates", &table);
 }
 
+/// Every executed line of a block says how often it is: the loop of a GEMM's consumers, and the one
+/// of its producer, repeat for each step of K.
+#[test]
+fn loops_repeat_as_often_as_there_are_steps() {
+    let tensors =
+        [("a", 1024, 1536), ("b", 1536, 1024), ("c", 1024, 1024)].map(|(name, rows, columns)| {
+            format!(r#"{{ "name": "{name}", "dtype": "bf16", "dims": [{rows}, {columns}] }}"#)
+        });
+    let text = format!(
+        r#"{{ "graph": {{ "tensors": [{}], "operations": [
+            {{ "matmul": "f32", "a": "a", "b": "b", "c": "c" }}] }} }}"#,
+        tensors.join(", ")
+    );
+    let problem = Problem::from_json(&text).expect("the problem is valid");
+    let kiln = counting("h100");
+    let values = problem.random_values(1).expect("the inputs fit memory");
+    let graph = problem.only_graph().expect("there is one");
+    let all = estimated(&kiln, graph, &problem.inputs(0, &values));
+    let (name, _, estimate) = &all[0];
+    assert!(name.contains("wgmma"), "{name}");
+    let of = |pipe: &str| {
+        let loops = estimate.loops.iter().filter(|each| each.mix.pipes.contains_key(pipe));
+        // The innermost.
+        loops.max_by_key(|each| each.depth).expect("there is one").trips
+    };
+    for pipe in ["tensor", "TMA"] {
+        assert!((of(pipe) / 24.0 - 1.0).abs() < 0.02, "{pipe}: {} times", of(pipe));
+    }
+}
+
 /// Traffic of K and V over the least, by the model of L2.
 fn traffic(target: &str, engine: &str, [queries, batch]: [i64; 2], op: &str) -> f64 {
     let tensor = |name: &str| {

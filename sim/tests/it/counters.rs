@@ -47,6 +47,10 @@ fn a_copy_by_hand() {
         assert_eq!(total.global.sectors, 64 * 4);
         assert_eq!(total.global.lines, 64);
         assert_eq!(total.global.sectors_per_request(), 4.0);
+        // L1 may hold what is loaded, but not before it came once.
+        assert_eq!(total.global.cached_sectors, 32 * 4);
+        assert_eq!(total.global.beyond_l1(4096), 2 * 4096);
+        assert_eq!(total.global.beyond_l1(1024), 4096 + 1024);
         assert_eq!((counters.dram_read_bytes, counters.dram_written_bytes), (4096, 4096));
     }
     // The 14 instructions of the text from compute_80.
@@ -172,6 +176,7 @@ fn asynchronous_copies_by_hand() {
     let (global, shared) = (counters.total.global, counters.total.shared_stores);
     assert_eq!((global.requests, global.bytes), (1, 16 * 16 + 16 * 4));
     assert_eq!((global.sectors, global.lines, counters.dram_read_bytes), (16, 4, 512));
+    assert_eq!(global.cached_sectors, 0);
     assert_eq!((shared.requests, shared.wavefronts, shared.conflicts), (1, 4, 0));
 }
 
@@ -341,4 +346,40 @@ fn bulk_copies_by_hand() {
     let global = counters.total.global;
     assert_eq!((global.requests, global.bytes, global.sectors, global.lines), (2, 416, 14, 4));
     assert_eq!((counters.dram_read_bytes, counters.dram_written_bytes), (7 * 32, 7 * 32));
+    // What comes goes to shared memory, what goes does not.
+    let copies = counters.total.copies;
+    assert_eq!((global.cached_sectors, copies.bytes, copies.cluster_bytes), (0, 208, 0));
+}
+
+/// The first of two blocks casts 64 bytes of memory to both, then each lane of a warp sends four
+/// bytes to the other block.
+#[test]
+fn copies_within_a_cluster_by_hand() {
+    let text = ".version 8.6\n.target sm_90a\n.address_size 64\n\
+                .visible .entry k(.param .u64 from) .reqnctapercluster 2 .explicitcluster\n{\n\
+                .reg .pred %p<3>; .reg .b16 %rs1; .reg .b32 %r<9>; .reg .b64 %rd<3>;\n\
+                .shared .align 16 .b8 s[192]; .shared .align 8 .b8 full[8];\n\
+                ld.param.u64 %rd1, [from]; mov.u32 %r1, s; mov.u32 %r2, full;\n\
+                mov.u32 %r3, %tid.x; mov.u32 %r4, %cluster_ctarank; mov.u16 %rs1, 3;\n\
+                setp.eq.u32 %p0, %r3, 0; setp.eq.and.u32 %p1, %r4, 0, %p0;\n\
+                @%p0 mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;\n\
+                @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 192;\n\
+                barrier.cluster.arrive; barrier.cluster.wait;\n\
+                @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes\
+                .multicast::cluster [%r1], [%rd1], 64, [%r2], %rs1;\n\
+                xor.b32 %r5, %r4, 1; shl.b32 %r6, %r3, 2; add.u32 %r6, %r6, %r1;\n\
+                add.u32 %r6, %r6, 64; mapa.shared::cluster.u32 %r7, %r6, %r5;\n\
+                mapa.shared::cluster.u32 %r8, %r2, %r5;\n\
+                st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r7], %r3, [%r8];\n\
+                WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra WAIT;\n\
+                barrier.cluster.arrive; barrier.cluster.wait;\nret;\n}\n";
+    let device = Device::new(DeviceConfig::default());
+    let kernel = Module::load(text).unwrap().kernel("k").unwrap();
+    let from = device.alloc(64).unwrap();
+    let shape = Launch { counters: true, ..line(2, 32) };
+    let report = device.launch(&kernel, &shape, &params(&kernel, &[from])).unwrap();
+    let counters = report.counters.unwrap();
+    let copies = counters.total.copies;
+    assert_eq!((copies.bytes, copies.cluster_bytes), (2 * 64 + 2 * 128, 2 * 128));
+    assert_eq!((counters.total.global.bytes, counters.dram_read_bytes), (64, 64));
 }

@@ -108,7 +108,13 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let plan = built.prepare(args.steps, Optional::default())?;
     let kernels: Vec<&str> =
         plan.kernels().iter().map(|kernel| kernel.report().stem.as_str()).collect();
-    let own = json!({ "kernels": kernels, "step_us": step, "teraflops": teraflops });
+    let parts: Vec<String> = plan.parts().iter().map(|part| part.config.to_string()).collect();
+    let own = json!({
+        "kernels": kernels,
+        "parts": parts,
+        "step_us": step,
+        "teraflops": teraflops,
+    });
     let made_of = vec![format!("kernels {}", kernels.join(", "))];
     let rate = format!("{step:.2} us a step, {teraflops:.3} TFLOP/s");
     let origin = plan.kernels()[0].report().origin;
