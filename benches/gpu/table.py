@@ -2,8 +2,8 @@
 """Prints the results of a folder, what run.sh left in $OUT, as a table in Markdown.
 
 Of every case: Kiln's time, that of the fastest peer, how many times faster Kiln is, and, where the
-folder has estimates.json, the time that `kiln sass` estimates from machine code (by the same names),
-with its error.
+folder has estimates.json, the time that `estimates.py` found from machine code, with its error: with a
+star where engines or knobs are not those that were measured.
 
     benches/gpu/table.py benches/results/2026-11-26-h200 > benches/results/2026-11-26-h200/table.md
 """
