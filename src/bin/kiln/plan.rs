@@ -99,9 +99,19 @@ fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
 }
 
 /// Whether a document is a plan rather than a problem.
-pub fn is_plan(text: &str) -> bool {
+///
+/// # Errors
+/// A plan beside `config`: it has its own engines and knobs.
+pub fn is_plan(text: &str, config: Option<&EngineConfig>) -> kiln::Result<bool> {
     let document = serde_json::from_str::<serde_json::Value>(text);
-    document.is_ok_and(|document| document.get("kiln_plan").is_some())
+    let saved = document.is_ok_and(|document| document.get("kiln_plan").is_some());
+    match config {
+        Some(_) if saved => Err(Error::with(
+            ErrorKind::BadParam,
+            "--config requires a problem: a plan has its own engines and knobs",
+        )),
+        _ => Ok(saved),
+    }
 }
 
 fn load(args: &LoadArgs) -> kiln::Result<ExitCode> {

@@ -57,10 +57,7 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     let bad = |text: &str| Err(Error::with(ErrorKind::BadParam, text));
     let text = problem::read(&args.problem)?;
-    let saved = plan::is_plan(&text);
-    if saved && args.config.is_some() {
-        return bad("--config requires a problem: a plan has its own engines and knobs");
-    }
+    let saved = plan::is_plan(&text, args.config.as_ref())?;
     let path = &args.problem;
     let looped = looped::is_looped(&text);
     if looped && args.config.is_some() {

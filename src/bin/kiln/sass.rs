@@ -103,13 +103,7 @@ fn of_cubin(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
 
 fn of_problem(args: &SassArgs, file: &Path) -> kiln::Result<Vec<Estimated>> {
     let text = problem::read(file)?;
-    let saved = plan::is_plan(&text);
-    if saved && args.config.is_some() {
-        return Err(Error::with(
-            ErrorKind::BadParam,
-            "--config requires a problem: a plan has its own engines and knobs",
-        ));
-    }
+    let saved = plan::is_plan(&text, args.config.as_ref())?;
     let problem = if saved { Problem::of_plan(&text) } else { Problem::from_json(&text) };
     let problem = problem::in_file(file, problem)?;
     let config = Config { count: true, sample: args.sample, ..Config::default() };
