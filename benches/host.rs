@@ -133,6 +133,22 @@ fn rnn_forward(c: &mut Criterion, cache: &Path) {
     let workspace = kiln.device().alloc(workspace).expect("there is memory");
     let (pack, stream) = (pack.with_workspace(&workspace), kiln.stream());
     group.bench_function("forward", |b| b.iter(|| built.forward(&stream, 16, black_box(&pack))));
+    let mut steps = 1000;
+    group.bench_function("forward_of_new_steps", |b| {
+        b.iter(|| {
+            steps += 1;
+            built.prepare(steps, states).map(drop)
+        })
+    });
+    group.bench_function("sizes_of_new_steps", |b| {
+        b.iter(|| {
+            steps += 1;
+            built.temp_space(8 * steps, states)
+        })
+    });
+    group.bench_function("sizes", |b| {
+        b.iter(|| kiln.rnn_temp_space(black_box(&rnn), extent, states))
+    });
     group.bench_function("build_from_disk", |b| {
         let build = |kiln: &mut Kiln| {
             let mut built = kiln.build_rnn_dynamic(&rnn, 8)?;
@@ -140,6 +156,44 @@ fn rnn_forward(c: &mut Criterion, cache: &Path) {
         };
         b.iter_batched_ref(|| open(null(), cache), build, BatchSize::PerIteration)
     });
+}
+
+/// The three passes of training for a number of steps that was not seen before, on a device that
+/// does nothing, and the sizes of their memory.
+fn rnn_training(c: &mut Criterion, cache: &Path) {
+    let mut group = c.benchmark_group("rnn_training");
+    let kiln = open(null(), cache);
+    let (rnn, states) = network();
+    let with = Optional { reserve: true, ..states };
+    let (batch, most) = (8, 1 << 11);
+    let mut built = kiln.rnn(&rnn, batch).expect("the network is supported");
+    let extent = Extent { batch, rows: batch * most };
+    let training = rnn.training(extent, with).expect("the network is valid");
+    let (mut pack, mut buffers) = (RnnPack::new(), Vec::new());
+    let networks = [&training.forward, &training.data].into_iter().chain(&training.weights);
+    for (network, role) in networks.flat_map(|of| of.roles().map(move |role| (of, role))) {
+        let buffer = kiln.device().alloc(network.bytes(role)).expect("there is memory");
+        pack = pack.with(role, &buffer);
+        buffers.push(buffer);
+    }
+    let workspace = built.temp_space(batch * most, with).expect("it is supported").workspace_bytes;
+    let workspace = kiln.device().alloc(2 * workspace).expect("there is memory");
+    let (pack, stream) = (pack.with_workspace(&workspace), kiln.stream());
+    // From one power of two to the next, kernels are the same.
+    let mut numbers = (most / 2..most).cycle();
+    group.bench_function("passes_of_new_steps", |b| {
+        b.iter(|| {
+            let steps = numbers.next().expect("it goes on");
+            built.forward(&stream, steps, &pack)?;
+            built.backward_data(&stream, steps, &pack)?;
+            built.backward_weights(&stream, steps, &pack)
+        })
+    });
+    group.bench_function("sizes_of_new_steps", |b| {
+        b.iter(|| built.temp_space(batch * numbers.next().expect("it goes on"), with))
+    });
+    group
+        .bench_function("sizes", |b| b.iter(|| kiln.rnn_temp_space(black_box(&rnn), extent, with)));
 }
 
 /// A plan this `Kiln` has built before. Target: 2 us.
@@ -316,7 +370,17 @@ fn main() {
     let filled = Command::new(this).arg(FILL_CACHE).arg(cache).status();
     assert!(filled.is_ok_and(|status| status.success()), "the cache could not be filled");
     let mut criterion = Criterion::default().configure_from_args();
-    for bench in [execute, rnn_forward, memory_hit, disk_hit, heuristics, render, simulate, jit] {
+    for bench in [
+        execute,
+        rnn_forward,
+        rnn_training,
+        memory_hit,
+        disk_hit,
+        heuristics,
+        render,
+        simulate,
+        jit,
+    ] {
         bench(&mut criterion, cache);
     }
     criterion.final_summary();

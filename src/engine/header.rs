@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::engine::{EngineConfig, Knob};
 use crate::kernel::{KernelSpec, Lowering};
@@ -40,10 +40,22 @@ pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[
         Some(format!("{} = {value} ({}): {}", knob.name, choices(&knob.values), knob.about))
     };
     let lines: Vec<String> = knobs.iter().filter_map(line).collect();
+    // Launches of one kernel go on sharing its parameters.
+    let mut shared: Vec<[Arc<Value>; 2]> = Vec::new();
     for kernel in &mut lowering.kernels {
-        if kernel.spec.parameters["knobs"].is_null() {
-            Arc::make_mut(&mut kernel.spec.parameters)["knobs"] = json!(lines);
+        let own = &mut kernel.spec.parameters;
+        if !own["knobs"].is_null() {
+            continue;
         }
+        *own = match shared.iter().find(|[before, _]| Arc::ptr_eq(before, own)) {
+            Some([_, described]) => described.clone(),
+            None => {
+                let before = own.clone();
+                Arc::make_mut(own)["knobs"] = json!(lines);
+                shared.push([before, own.clone()]);
+                continue;
+            }
+        };
     }
     lowering
 }

@@ -58,13 +58,16 @@ impl Part {
     ) -> Result<Option<Part>> {
         let graph = self.graph.canonical();
         let config = choose_behind(&self.config.engine, graph, target, selection)?;
-        Ok(config.map(|config| {
-            let part = Part { graph: self.graph.clone(), config };
-            match self.config.knob("dynamic_m") {
-                Ok(1) => part.counting_rows(),
-                _ => part,
-            }
-        }))
+        Ok(config
+            .map(|config| Part { graph: self.graph.clone(), config }.counting_as(&self.config)))
+    }
+
+    /// The part counting its rows at run time if this configuration does.
+    pub(crate) fn counting_as(self, config: &EngineConfig) -> Part {
+        match config.knob("dynamic_m") {
+            Ok(1) => self.counting_rows(),
+            _ => self,
+        }
     }
 
     /// The part counting its rows at run time where its engine can: its kernels then serve every

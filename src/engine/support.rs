@@ -113,4 +113,12 @@ pub trait Supported: fmt::Debug {
     /// `BadParam` for a knob that does not exist or a value that is not allowed; `NotSupported` for
     /// values that ask for too much together.
     fn lower(&self, config: &EngineConfig) -> Result<Lowering>;
+
+    /// As [`Supported::lower`], of that [`Lowering::scratch`] alone.
+    ///
+    /// # Errors
+    /// As [`Supported::lower`].
+    fn scratch(&self, config: &EngineConfig) -> Result<Vec<u64>> {
+        Ok(self.lower(config)?.scratch)
+    }
 }

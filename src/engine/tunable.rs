@@ -124,6 +124,11 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
 
     /// The kernels.
     fn lowering(&self, schedule: &Self::Schedule) -> Lowering;
+
+    /// What [`Tunable::lowering`] has as [`Lowering::scratch`].
+    fn scratch(&self, schedule: &Self::Schedule) -> Vec<u64> {
+        self.lowering(schedule).scratch
+    }
 }
 
 /// Defines the settings of an engine, a value per knob: `settings! { struct Settings { items } }`.
@@ -266,5 +271,10 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
         config.validate(&self.0.all_knobs())?;
         let lowering = self.0.lowering(&self.schedule(Self::values(config)?)?);
         Ok(described(lowering, config, &self.0.listed_knobs()))
+    }
+
+    fn scratch(&self, config: &EngineConfig) -> Result<Vec<u64>> {
+        config.validate(&self.0.all_knobs())?;
+        Ok(self.0.scratch(&self.schedule(Self::values(config)?)?))
     }
 }

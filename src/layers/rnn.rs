@@ -7,15 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::{Buffer, Stream};
 use crate::dropout::{POSITION_BYTES, SEED_BYTES};
-use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
-use crate::graph::{OperationGraph, RowLayout};
+use crate::graph::RowLayout;
 use crate::layers::bounded::Bounded;
 use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
 use crate::layers::rnn_plans::{Built, Pass, with_all_states};
-use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
+use crate::layers::rnn_sizes::{Passes, TempSpace, has_others, like_extent, one_step};
 use crate::plan::{ExecutionPlan, Kiln, Slot};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 
@@ -59,9 +58,9 @@ pub struct PersistentRnn {
     has_others: bool,
     /// Plans by pass, number of vectors and optional tensors, all states included.
     plans: Bounded<(Pass, i64, Optional), Built>,
-    /// The configurations of inference of one step with these optional tensors, which plans of any
-    /// number of steps reuse: their kernels count vectors at run time.
-    settings: HashMap<Optional, Vec<Vec<EngineConfig>>>,
+    /// Plans by pass, optional tensors and number of vectors that those of other numbers are like:
+    /// their kernels count vectors at run time.
+    likes: HashMap<(Pass, Optional, i64), Vec<ExecutionPlan>>,
     /// Allocated with the first plan.
     stand_ins: Option<Arc<StandIns>>,
     /// What the reserve spaces of this network hold, by address.
@@ -72,6 +71,8 @@ pub struct PersistentRnn {
     draw: Option<Draw>,
     /// Sizes that were asked for, by number of vectors and optional tensors.
     sizes: Arc<Mutex<Bounded<(i64, Optional), TempSpace>>>,
+    /// Its passes by extent.
+    passes: Arc<Mutex<Passes>>,
 }
 
 /// Plans of a network that are kept: each takes about 0.35 MB for a network of two layers.
@@ -140,12 +141,13 @@ impl Kiln {
             batch: mini_batch,
             has_others,
             plans: Bounded::new(PLANS_MAX),
-            settings: HashMap::new(),
+            likes: HashMap::new(),
             stand_ins: None,
             reserves: Reserves::default(),
             dropouts,
             draw: None,
             sizes: Arc::new(Mutex::new(Bounded::new(SIZES_MAX))),
+            passes: Arc::new(Mutex::new(Passes::of(rnn))),
         })
     }
 
@@ -231,7 +233,8 @@ impl PersistentRnn {
             return Ok(*space);
         }
         let extent = Extent { batch: self.batch, rows };
-        let space = self.kiln.rnn_temp_space(&self.rnn, extent, with)?;
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = passes.temp_space(&self.kiln, extent, with)?;
         known().insert((rows, with), space);
         Ok(space)
     }
@@ -265,7 +268,7 @@ impl PersistentRnn {
     /// The plans of a pass for a number of vectors, which are built if necessary.
     fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Built> {
         let key = (pass, rows, with_all_states(self.has_others, with));
-        if !self.plans.has(&key) {
+        if self.plans.get(&key).is_none_or(|built| built.is_outdated()) {
             let built = self.build(key)?;
             self.plans.insert(key, built);
         }
@@ -280,32 +283,27 @@ impl PersistentRnn {
         if let (None, Some(states), true) = (&self.draw, &self.dropouts, with.reserve) {
             self.draw = Some(Draw::new(kiln, states.count())?);
         }
-        let networks = pass.networks(&self.rnn, extent, with)?;
-        let graphs = networks.iter().map(|network| &network.graph);
-        let plans: Vec<ExecutionPlan> = match with.reserve {
-            true => graphs.map(|graph| kiln.plan_anew(graph)).collect::<Result<_>>()?,
-            false => {
-                let first = pass.networks(&self.rnn, one_step(self.batch), with)?;
-                let configs = match self.settings.entry(with) {
-                    Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(place) => {
-                        let mut configs = Vec::new();
-                        for network in &first {
-                            configs.push(configs_of(&kiln.plan(&network.graph)?));
-                        }
-                        place.insert(configs)
-                    }
-                };
-                let plan = |(graph, (first, configs)): (&OperationGraph, (&Network, &Vec<_>))| {
-                    match *graph == first.graph {
-                        true => kiln.plan(graph),
-                        false => kiln.plan_reusing(graph, configs),
-                    }
-                };
-                graphs.zip(first.iter().zip(&*configs)).map(plan).collect::<Result<_>>()?
+        let passes = &self.passes;
+        let networks_of = |extent| {
+            let mut passes = passes.lock().unwrap_or_else(PoisonError::into_inner);
+            passes.networks(pass, extent, with)
+        };
+        let like = like_extent(extent, with);
+        let likes = match self.likes.entry((pass, with, like.rows)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let networks = networks_of(like)?;
+                let plans = networks.iter().map(|network| kiln.plan(&network.graph));
+                place.insert(plans.collect::<Result<_>>()?)
             }
         };
-        Built::new(&networks, plans)
+        let networks = networks_of(extent)?;
+        let plan = |(network, like): (&Network, &ExecutionPlan)| match like.graph() {
+            graph if *graph == network.graph => Ok(like.clone()),
+            _ => kiln.plan_like(&network.graph, like),
+        };
+        let plans = networks.iter().zip(likes.iter()).map(plan).collect::<Result<_>>()?;
+        Built::new(&networks, plans, likes)
     }
 
     /// Completes a pack with memory for all states that a pass needs and it lacks.
@@ -409,10 +407,6 @@ impl PersistentRnn {
         built.check(pass, pack)?;
         built.launch(pass, stream, pack)
     }
-}
-
-fn configs_of(plan: &ExecutionPlan) -> Vec<EngineConfig> {
-    plan.parts().iter().map(|part| part.config.clone()).collect()
 }
 
 impl StandIns {

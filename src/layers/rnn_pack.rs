@@ -108,6 +108,12 @@ impl RnnPack {
         self.kept.keep(None, None);
     }
 
+    /// Removes a tensor, if it is there.
+    pub fn remove(&mut self, role: Role) {
+        self.slots.slots[role as usize] = None;
+        self.kept.keep(Some(role), None);
+    }
+
     /// The optional tensors in the pack.
     pub fn optional(&self) -> Optional {
         self.slots.optional()

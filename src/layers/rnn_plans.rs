@@ -5,8 +5,8 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::layers::rnn_pack::RnnSlots;
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
-use crate::plan::{DeviceMemory, ExecutionPlan, Slot, VariantPack};
-use crate::rnn::{Extent, Network, Optional, Rnn, Role};
+use crate::plan::{DeviceMemory, ExecutionPlan, Slot, Tier, VariantPack};
+use crate::rnn::{Extent, Network, Optional, Rnn, Role, Training};
 
 /// A pass through a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,6 +38,8 @@ struct Planned {
 #[derive(Clone)]
 pub(super) struct Built {
     plans: Vec<Planned>,
+    /// The plans that these are like, and whether they were specialised then.
+    likes: Vec<(ExecutionPlan, Tier)>,
     /// The caller's tensors and their sizes in bytes.
     roles: Vec<(Role, u64)>,
 }
@@ -66,14 +68,21 @@ impl Pass {
         extent: Extent,
         with: Optional,
     ) -> Result<Vec<Network>> {
-        Ok(match self {
-            Pass::Forward => vec![rnn.network(extent, with)?],
-            Pass::BackwardData => vec![rnn.training(extent, with)?.data],
+        match self {
+            Pass::Forward => Ok(vec![rnn.network(extent, with)?]),
+            _ => self.of_training(&rnn.training(extent, with)?),
+        }
+    }
+
+    /// The networks of the pass in training.
+    pub(super) fn of_training(self, training: &Training) -> Result<Vec<Network>> {
+        match self {
+            Pass::Forward => Ok(vec![training.forward.clone()]),
+            Pass::BackwardData => Ok(vec![training.data.clone()]),
             Pass::BackwardWeights => {
-                let own = rnn.training(extent, with)?.weights.into_iter();
-                own.map(Network::adding).collect::<Result<_>>()?
+                training.weights.iter().cloned().map(Network::adding).collect()
             }
-        })
+        }
     }
 
     /// The most bytes that a call keeps in the workspace behind what the plans use: states that are
@@ -104,7 +113,13 @@ impl Planned {
 }
 
 impl Built {
-    pub(super) fn new(networks: &[Network], plans: Vec<ExecutionPlan>) -> Result<Built> {
+    /// Plans of networks, each like another plan.
+    pub(super) fn new(
+        networks: &[Network],
+        plans: Vec<ExecutionPlan>,
+        likes: &[ExecutionPlan],
+    ) -> Result<Built> {
+        let likes = likes.iter().map(|plan| (plan.clone(), plan.tier())).collect();
         let mut roles: Vec<(Role, u64)> = Vec::new();
         for network in networks {
             let own = network.roles().map(|role| (role, network.bytes(role)));
@@ -114,7 +129,12 @@ impl Built {
         }
         let planned = networks.iter().zip(plans).map(|(network, plan)| Planned::new(network, plan));
         let plans: Vec<Planned> = planned.collect::<Result<_>>()?;
-        Ok(Built { plans, roles })
+        Ok(Built { plans, likes, roles })
+    }
+
+    /// Whether they run generic kernels, and specialised ones have been compiled since.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.likes.iter().any(|(plan, tier)| plan.tier() != *tier)
     }
 
     /// The plan of the forward pass.

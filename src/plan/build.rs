@@ -29,7 +29,7 @@ use crate::plan::context::span::Timed;
 use crate::plan::deploy::recorder::Recorder;
 use crate::plan::dump::overrides::{OverrideUse, Overrides};
 use crate::plan::execute::{ExecutionPlan, PlanInner};
-use crate::plan::recipe::{BuiltKernel, BuiltPart, Capture, PlannedKernel, Recipe};
+use crate::plan::recipe::{BuiltKernel, BuiltPart, Capture, Obtained, PlannedKernel, Recipe};
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::{Arch, Target};
 
@@ -219,10 +219,20 @@ impl Kiln {
         graph: &OperationGraph,
         parts: Vec<Part>,
     ) -> Result<ExecutionPlan> {
+        self.plan_parts_sharing(graph, parts, &[])
+    }
+
+    /// As [`Kiln::plan_parts`], with these kernels where a part has them.
+    pub(super) fn plan_parts_sharing(
+        &self,
+        graph: &OperationGraph,
+        parts: Vec<Part>,
+        known: &[PlannedKernel],
+    ) -> Result<ExecutionPlan> {
         let span = plan_span(&parts, self.inner.store.device.target());
         let mut built = Vec::new();
         for part in parts {
-            let part = self.inner.built(Arc::new(part), Reach::Compiled)?;
+            let part = self.inner.built_sharing(Arc::new(part), Reach::Compiled, known)?;
             let part = part.expect("nothing is out of the compiler's reach");
             let bytes = part.spill_bytes();
             if bytes > 0 {
@@ -338,15 +348,26 @@ impl Planner {
     /// The kernels of a part, loaded on the device. `None` if one of them would have to be compiled
     /// and `reach` excludes that.
     pub(super) fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
+        self.built_sharing(part, reach, &[])
+    }
+
+    /// As [`Planner::built`], with these kernels where the part has them.
+    fn built_sharing(
+        &self,
+        part: Arc<Part>,
+        reach: Reach,
+        known: &[PlannedKernel],
+    ) -> Result<Option<BuiltPart>> {
         let config = &part.config;
         let Lowering { kernels, scratch } =
             part.supported(self.store.device.target())?.lower(config)?;
         let mut built: Vec<BuiltKernel> = Vec::new();
         for plan in kernels {
-            let latest = built.iter().rev().take(REPEATED_MAX);
-            let known = latest.clone().find(|known| known.plan.spec == plan.spec);
-            if let Some(known) = known {
-                let again = self.again(known, plan);
+            let mut latest = built.iter().rev().take(REPEATED_MAX).map(Obtained::of_built);
+            let mut known = known.iter().map(Obtained::of_planned);
+            let is_same = |known: &Obtained<'_>| *known.spec == plan.spec;
+            if let Some(known) = latest.find(is_same).or_else(|| known.find(is_same)) {
+                let again = self.again(&known, plan);
                 built.push(again);
                 continue;
             }
@@ -358,8 +379,9 @@ impl Planner {
         Ok(Some(BuiltPart { part, kernels: built, scratch }))
     }
 
-    /// A kernel of the part that is launched again, as a recurrent layer does at every step.
-    fn again(&self, known: &BuiltKernel, plan: KernelPlan) -> BuiltKernel {
+    /// A kernel that is there, with another launch: a recurrent layer repeats its kernels at every
+    /// step.
+    fn again(&self, known: &Obtained<'_>, plan: KernelPlan) -> BuiltKernel {
         self.store.counters.kernel(Origin::Memory);
         let report = BuildReport {
             origin: Origin::Memory,

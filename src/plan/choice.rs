@@ -37,13 +37,8 @@ impl Planner {
         let target = self.store.device.target();
         let supported = part.supported(target)?;
         // The part with another configuration, adapted as the part's own is.
-        let with = |config: EngineConfig| {
-            let other = Part { config, ..part.clone() };
-            match part.config.knob("dynamic_m") {
-                Ok(1) => other.counting_rows().config,
-                _ => other.config,
-            }
-        };
+        let with =
+            |config: EngineConfig| Part { config, ..part.clone() }.counting_as(&part.config).config;
         let tuned = self.store.disk.as_ref().and_then(|disk| {
             winners::setting(disk, part, &self.store.device, target, &self.selection)
         });

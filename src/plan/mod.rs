@@ -57,6 +57,7 @@ pub use problem::trial::Trial;
 #[cfg(feature = "sim")]
 pub use problem::trial::estimate;
 pub use recipe::PlannedKernel;
+pub(crate) use reuse::Candidates;
 pub use tuning::settings::{Trials, TuneProgress, Tuned};
 pub use tuning::split::TunedSplit;
 pub use tuning::winners::{Tried, TriedSplit};

@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::engine::{EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, InPlace, OperationGraph};
-use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap, Wait};
+use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, TensorMap, Wait};
 use crate::plan::context::report::BuildReport;
 use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::plan::workspace::{self, Lifetime};
@@ -134,6 +134,27 @@ pub(super) struct BuiltKernel {
     pub(super) report: BuildReport,
     pub(super) kernel: Arc<dyn Launchable>,
     pub(super) launch: Launch,
+}
+
+/// A kernel of a part or of a plan that is loaded on the device.
+pub(super) struct Obtained<'a> {
+    pub(super) spec: &'a KernelSpec,
+    pub(super) source: &'a Arc<KernelSource>,
+    pub(super) image: &'a Arc<Image>,
+    pub(super) report: &'a BuildReport,
+    pub(super) kernel: &'a Arc<dyn Launchable>,
+}
+
+impl<'a> Obtained<'a> {
+    pub(super) fn of_built(of: &'a BuiltKernel) -> Obtained<'a> {
+        let BuiltKernel { plan, source, image, report, kernel, .. } = of;
+        Obtained { spec: &plan.spec, source, image, report, kernel }
+    }
+
+    pub(super) fn of_planned(of: &'a PlannedKernel) -> Obtained<'a> {
+        let PlannedKernel { spec, source, image, report, kernel, .. } = of;
+        Obtained { spec, source, image, report, kernel }
+    }
 }
 
 impl BuiltPart {
@@ -398,49 +419,85 @@ impl Lowered<'_> {
     }
 }
 
-/// Workspace size in bytes of a plan of these parts, none of whose kernels need be built.
-pub(super) fn workspace_bytes(graph: &OperationGraph, parts: &[(Part, Lowering)]) -> Result<u64> {
-    let lowered: Vec<Lowered<'_>> = parts
-        .iter()
-        .map(|(part, lowering)| Lowered {
-            part,
-            launches: lowering.kernels.iter().map(|kernel| &kernel.launch).collect(),
-            scratch: &lowering.scratch,
-        })
-        .collect();
-    Ok(places(graph, &lowered)?.1)
+/// The most bytes of workspace of a plan of these parts with scratch buffers of these sizes.
+pub(super) fn workspace_bytes(graph: &OperationGraph, parts: &[(&Part, &[u64])]) -> Result<u64> {
+    Ok(of_parts(graph, parts.iter().copied())?.layout().1)
 }
 
-/// The offset of each buffer in the workspace, and the workspace size in bytes.
+/// The offset of each buffer in the workspace, and the workspace size in bytes: as launches use
+/// them or as parts do, whichever takes less. By itself, the layout of shorter lifetimes may.
 fn places(graph: &OperationGraph, parts: &[Lowered<'_>]) -> Result<(Vec<(Piece, u64)>, u64)> {
-    let mut pieces: Vec<(Piece, Lifetime)> = Vec::new();
-    let mut touch = |piece: Piece, bytes: u64, step: usize| match pieces
-        .iter_mut()
-        .find(|(known, _)| *known == piece)
-    {
-        Some((_, lifetime)) => lifetime.last = step,
-        None => pieces.push((piece, Lifetime { bytes, first: step, last: step })),
-    };
+    let by_launches = of_launches(graph, parts)?.layout();
+    let by_parts = of_parts(graph, parts.iter().map(|of| (of.part, of.scratch)))?.layout();
+    Ok(if by_parts.1 < by_launches.1 { by_parts } else { by_launches })
+}
+
+/// Buffers of a workspace.
+#[derive(Default)]
+struct Pieces(Vec<(Piece, Lifetime)>);
+
+impl Pieces {
+    fn touch(&mut self, piece: Piece, bytes: u64, step: usize) {
+        match self.0.iter_mut().find(|(known, _)| *known == piece) {
+            Some((_, lifetime)) => {
+                (lifetime.last, lifetime.bytes) = (step, lifetime.bytes.max(bytes));
+            }
+            None => self.0.push((piece, Lifetime { bytes, first: step, last: step })),
+        }
+    }
+
+    fn layout(self) -> (Vec<(Piece, u64)>, u64) {
+        let lifetimes: Vec<Lifetime> = self.0.iter().map(|(_, lifetime)| *lifetime).collect();
+        let (offsets, bytes) = workspace::layout(&lifetimes);
+        (self.0.into_iter().map(|(piece, _)| piece).zip(offsets).collect(), bytes)
+    }
+}
+
+/// Buffers that live while the parts run that use them.
+fn of_parts<'a>(
+    graph: &OperationGraph,
+    parts: impl Iterator<Item = (&'a Part, &'a [u64])>,
+) -> Result<Pieces> {
+    let mut pieces = Pieces::default();
+    for (number, (part, scratch)) in parts.enumerate() {
+        for (at, bytes) in scratch.iter().enumerate() {
+            pieces.touch(Piece::Scratch { part: number, at }, *bytes, number);
+        }
+        for tensor in part.graph.inputs().chain(part.graph.outputs()) {
+            let uid = graph.memory_of(tensor.uid);
+            if is_between(graph, uid) {
+                pieces.touch(Piece::Tensor(uid), tensor.span_bytes()?, number);
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+/// Buffers that live from the first launch that uses them to the last.
+fn of_launches(graph: &OperationGraph, parts: &[Lowered<'_>]) -> Result<Pieces> {
+    let mut pieces = Pieces::default();
     let mut step = 0;
     for (number, Lowered { part, launches, scratch }) in parts.iter().enumerate() {
         for LaunchPlan { arguments, maps, .. } in launches {
             for argument in arguments {
                 if let Argument::Scratch(at) = argument {
-                    touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);
+                    pieces.touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);
                 } else if let Some(at) = tensor_of(argument, maps) {
                     let own = part.graph.canonical().uids[at as usize];
                     let uid = graph.memory_of(own);
                     if is_between(graph, uid) {
-                        touch(Piece::Tensor(uid), part.graph.tensor(own)?.span_bytes()?, step);
+                        pieces.touch(
+                            Piece::Tensor(uid),
+                            part.graph.tensor(own)?.span_bytes()?,
+                            step,
+                        );
                     }
                 }
             }
             step += 1;
         }
     }
-    let lifetimes: Vec<Lifetime> = pieces.iter().map(|(_, lifetime)| *lifetime).collect();
-    let (offsets, bytes) = workspace::layout(&lifetimes);
-    Ok((pieces.into_iter().map(|(piece, _)| piece).zip(offsets).collect(), bytes))
+    Ok(pieces)
 }
 
 impl PlannedKernel {

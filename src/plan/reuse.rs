@@ -1,86 +1,136 @@
-//! Planning with the configurations of another plan, for graphs that differ in their number of rows
-//! only: generic kernels, which read that number at run time, are then found in memory.
+//! Planning graphs that differ from another one in their number of rows only: in its parts, with
+//! their configurations and, where rows are counted at run time, their kernels.
 
 use crate::engine::{self, EngineConfig, Part};
 use crate::error::Result;
-use crate::graph::OperationGraph;
-use crate::kernel::Lowering;
+use crate::graph::{Operation, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe;
 
+/// The parts of a graph with all configurations that each may run with: its own, those of lower
+/// register use and of other engines that it falls back to, and those that stand in for it
+/// meanwhile.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidates {
+    graph: OperationGraph,
+    parts: Vec<(Part, Vec<EngineConfig>)>,
+}
+
 impl Kiln {
-    /// Plans a graph with the configurations of another plan's parts. A part whose engine does not
-    /// allow its configuration keeps its own.
+    /// Plans a graph that differs from that of another plan in its number of rows only, like that
+    /// plan: nothing is chosen, and of kernels that count rows at run time nothing is rendered.
+    /// Where it cannot be divided so, it is planned by itself.
     ///
     /// # Errors
     /// As [`Kiln::plan`].
-    pub(crate) fn plan_reusing(
+    pub(crate) fn plan_like(
         &self,
         graph: &OperationGraph,
-        configs: &[EngineConfig],
+        like: &ExecutionPlan,
     ) -> Result<ExecutionPlan> {
-        let parts = self.parts_reusing(graph, configs)?;
-        self.plan_parts(graph, parts)
+        let divided = divided_like(graph, like.graph(), &like.parts());
+        let shared = divided.map(|parts| self.plan_parts_sharing(graph, parts, like.kernels()));
+        match shared {
+            Some(Ok(plan)) => Ok(plan),
+            Some(Err(_)) | None => self.plan_anew(graph),
+        }
     }
 
-    /// The largest workspace in bytes that a plan of a graph may need with the configurations of a
-    /// plan of `like`, which differs in its number of rows only, or is the graph: those that are
-    /// chosen for that, those that their parts fall back to, and those that stand in for them.
-    /// Nothing is compiled.
+    /// The parts of a plan of a graph, with all that may run them.
+    ///
+    /// # Errors
+    /// `NotSupported` with every engine's reason.
+    pub(crate) fn candidates(&self, graph: &OperationGraph) -> Result<Candidates> {
+        let parts = self.inner.parts(graph, self.device().target())?;
+        let parts = parts.into_iter().map(|part| {
+            let configs = self.configs_of(&part)?;
+            Ok((part, configs))
+        });
+        Ok(Candidates { graph: graph.clone(), parts: parts.collect::<Result<_>>()? })
+    }
+
+    /// The largest workspace in bytes that a plan of a graph may need that is planned like another
+    /// one, which differs in its number of rows only, or is the graph. Nothing is compiled.
     ///
     /// # Errors
     /// `NotSupported` with every engine's reason.
     pub(crate) fn workspace_bytes_max(
         &self,
         graph: &OperationGraph,
-        like: &OperationGraph,
+        like: &Candidates,
     ) -> Result<u64> {
-        let target = self.device().target();
-        let lowered = |part: Part| {
-            let lowering = part.supported(target)?.lower(&part.config)?;
-            Ok((part, lowering))
-        };
-        let parts = self.inner.parts(graph, target)?;
-        let first: Vec<_> = parts.into_iter().map(lowered).collect::<Result<_>>()?;
-        let mut others = Vec::new();
-        for (at, like) in self.inner.parts(like, target)?.iter().enumerate().take(first.len()) {
-            let graph = &first[at].0.graph;
-            let with = |config| lowered(Part { graph: graph.clone(), config }).ok();
-            others.push(self.configs_of(like)?.into_iter().filter_map(with).collect::<Vec<_>>());
-        }
-        // Parts use their own memory one after the other: the most of each is the most of all, but
-        // for how it is laid out around what passes between them.
-        let mut most = first.clone();
-        for (most, others) in most.iter_mut().zip(&others) {
-            let scratch = |(_, lowering): &&(Part, Lowering)| lowering.scratch.iter().sum::<u64>();
-            let largest = others.iter().chain([&most.clone()]).max_by_key(scratch).cloned();
-            *most = largest.expect("its own is among them");
-        }
-        let mut bytes = recipe::workspace_bytes(graph, &first)?;
-        bytes = bytes.max(recipe::workspace_bytes(graph, &most)?);
-        for (at, others) in others.into_iter().enumerate() {
-            for other in others {
-                let mut with_other = most.clone();
-                with_other[at] = other;
-                bytes = bytes.max(recipe::workspace_bytes(graph, &with_other)?);
+        let parts: Vec<&Part> = like.parts.iter().map(|(part, _)| part).collect();
+        let mut bytes = 0;
+        if let Some(parts) = divided_like(graph, &like.graph, &parts) {
+            let configs = like.parts.iter().map(|(_, configs)| configs);
+            let parts: Vec<_> = parts.into_iter().zip(configs).collect();
+            let all_legal;
+            (bytes, all_legal) = self.bytes_of(graph, &parts)?;
+            if all_legal {
+                return Ok(bytes);
             }
         }
-        Ok(bytes)
+        // It may be planned by itself.
+        let own = self.candidates(graph)?;
+        let own: Vec<_> = own.parts.iter().map(|(part, all)| (part.clone(), all)).collect();
+        Ok(bytes.max(self.bytes_of(graph, &own)?.0))
     }
 
-    /// The configurations that a part may run with: its own, those of lower register use and of
-    /// other engines that it falls back to, and those that stand in for it meanwhile.
+    /// The largest workspace in bytes of a graph's parts, each of which runs with one of these
+    /// configurations where that is legal, and whether all are legal. Without a legal one for each
+    /// part it is 0.
+    fn bytes_of(
+        &self,
+        graph: &OperationGraph,
+        parts: &[(Part, &Vec<EngineConfig>)],
+    ) -> Result<(u64, bool)> {
+        let target = self.device().target();
+        let mut all_legal = true;
+        // Distinct sizes of the scratch buffers of each part.
+        let mut all: Vec<Vec<Vec<u64>>> = Vec::new();
+        for (part, configs) in parts {
+            let canonical = part.graph.canonical();
+            let scratch = |config: &EngineConfig| {
+                engine::supported(&config.engine, canonical, target)?.scratch(config)
+            };
+            let mut own: Vec<Vec<u64>> = Vec::new();
+            for config in configs.iter() {
+                match scratch(config) {
+                    Ok(sizes) if own.contains(&sizes) => {}
+                    Ok(sizes) => own.push(sizes),
+                    Err(_) => all_legal = false,
+                }
+            }
+            all.push(own);
+        }
+        let bytes_with = |scratch: &[&Vec<u64>]| {
+            let parts = parts.iter().zip(scratch);
+            let parts: Vec<_> = parts.map(|((part, _), scratch)| (part, &scratch[..])).collect();
+            recipe::workspace_bytes(graph, &parts)
+        };
+        // Parts use their own memory one after the other: the most of each is the most of all, but
+        // for how it is laid out around what passes between them.
+        let most = all.iter().map(|of| of.iter().max_by_key(|of| of.iter().sum::<u64>()));
+        let Some(most) = most.collect::<Option<Vec<_>>>() else { return Ok((0, false)) };
+        let first: Vec<_> = all.iter().map(|of| &of[0]).collect();
+        let mut bytes = bytes_with(&most)?.max(bytes_with(&first)?);
+        for (at, others) in all.iter().enumerate() {
+            for other in others.iter().filter(|other| **other != *most[at]) {
+                let mut with_other = most.clone();
+                with_other[at] = other;
+                bytes = bytes.max(bytes_with(&with_other)?);
+            }
+        }
+        Ok((bytes, all_legal))
+    }
+
     fn configs_of(&self, part: &Part) -> Result<Vec<EngineConfig>> {
         let target = self.device().target();
         let mut configs: Vec<EngineConfig> = Vec::new();
         let substitutes = engine::substitutes(part.graph.canonical(), target, &part.config);
-        let with = |config| Part { config, ..part.clone() };
-        let counted = |other: Part| match part.config.knob("dynamic_m") {
-            Ok(1) => other.counting_rows(),
-            _ => other,
-        };
-        let all = substitutes.into_iter().map(|config| counted(with(config)));
+        let with = |config| Part { config, ..part.clone() }.counting_as(&part.config);
+        let all = substitutes.into_iter().map(with);
         for start in [part.clone()].into_iter().chain(all) {
             let mut next = Some(start);
             while let Some(part) = next {
@@ -93,16 +143,33 @@ impl Kiln {
         }
         Ok(configs)
     }
+}
 
-    fn parts_reusing(&self, graph: &OperationGraph, configs: &[EngineConfig]) -> Result<Vec<Part>> {
-        let target = self.device().target();
-        let mut parts = self.inner.parts(graph, target)?;
-        for (part, config) in parts.iter_mut().zip(configs) {
-            let same = part.config.engine == config.engine;
-            if same && part.supported(target)?.lower(config).is_ok() {
-                part.config = config.clone();
-            }
-        }
-        Ok(parts)
+/// A graph in the parts of another one that differs from it in its number of rows only, with their
+/// configurations; `None` where its operations are others, or parts are of what operations mean.
+fn divided_like(
+    graph: &OperationGraph,
+    like: &OperationGraph,
+    parts: &[&Part],
+) -> Option<Vec<Part>> {
+    let (own, others) = (graph.operations(), like.operations());
+    let alike = |(own, other): (&Operation, &Operation)| {
+        own.inputs == other.inputs && own.outputs == other.outputs
+    };
+    if own.len() != others.len() || !own.iter().zip(others).all(alike) {
+        return None;
     }
+    let part = |part: &&Part| {
+        let config = part.config.clone();
+        let position = |of: &Operation| {
+            others.iter().position(|other| other.outputs == of.outputs && !of.outputs.is_empty())
+        };
+        let operations = part.graph.operations().iter().map(position);
+        let mut operations: Vec<usize> = operations.collect::<Option<_>>()?;
+        operations.sort_unstable();
+        let whole = operations.len() == own.len();
+        let graph = if whole { graph.clone() } else { graph.subgraph(&operations).ok()? };
+        Some(Part { graph, config })
+    };
+    parts.iter().map(part).collect()
 }

@@ -86,11 +86,13 @@ impl<'a> Work<'a> {
             }
             let config = instance.ask(supported.heuristic());
             // A value that is asked for may be none of the target's.
-            supported.lower(&config).map_err(|error| {
+            let lowering = supported.lower(&config).map_err(|error| {
                 let kinds = [ErrorKind::NotSupported, ErrorKind::BadParam];
                 assert!(kinds.contains(&error.kind()), "{}: {error}", instance.what);
                 error.to_string()
             })?;
+            let scratch = supported.scratch(&config).expect("it lowers");
+            assert_eq!(scratch, lowering.scratch, "{}: {config}", instance.what);
             let plan = kiln.plan_with(graph, &config);
             (plan.unwrap_or_else(|error| panic!("{error:?}\n{graph}")), config.to_string())
         };

@@ -179,7 +179,8 @@ fn one_tensor_is_image_and_response() {
     let inputs: Values =
         graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 5, 2.0))).collect();
     let Some(kiln) = harness::simulated("h100") else { return };
-    let config = "gemm_wgmma{cluster=1, cta_m=64, cta_n=128, dynamic_m=0, group=1, \
+    let config = "gemm_wgmma{cluster=1, cta_m=64, cta_n=128, dynamic_k=0, dynamic_m=0, \
+                  group=1, \
                   ping_pong=0, raster=0, split_k=1, stages=3}";
     harness::check(kiln, &graph, Some(&config.parse().unwrap()), &inputs, "one tensor");
 }
@@ -188,7 +189,8 @@ fn one_tensor_is_image_and_response() {
 /// the tiles of its own rows, and the K steps of its own taps.
 #[test]
 fn phases_multiply_what_their_taps_meet() {
-    let config = "gemm_mma{cta_k=32, cta_m=32, cta_n=32, dynamic_m=0, group=8, raster=0, \
+    let config = "gemm_mma{cta_k=32, cta_m=32, cta_n=32, dynamic_k=0, dynamic_m=0, \
+                  group=8, raster=0, \
                   split_k=1, stages=3, warp_m=16, warp_n=32}";
     let (n, c, k) = (2, 40, 24);
     for (image, filter, strides, dilations, pre) in [

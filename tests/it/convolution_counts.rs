@@ -44,7 +44,8 @@ fn pixels_cost_what_matrices_do() {
         let rows = if pass == "backward_filter" { 64 } else { 128 };
         for (cluster, cta_n) in [(1, 64), (2, 64)] {
             let config = format!(
-                "gemm_wgmma{{cluster={cluster}, cta_m={}, cta_n={cta_n}, dynamic_m=0, group=1, \
+                "gemm_wgmma{{cluster={cluster}, cta_m={}, cta_n={cta_n}, dynamic_k=0, \
+                 dynamic_m=0, group=1, \
                  ping_pong=0, raster=0, split_k=1, stages=4}}",
                 rows / cluster.min(rows / 64)
             );

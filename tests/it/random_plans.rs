@@ -12,7 +12,6 @@ use kiln::engine::{
     self, BehaviorNote, EngineConfig, Knob, Mode, Notes, Part, Selection, Supported, cuts,
 };
 use kiln::graph::Matmul;
-use kiln::kernel::Lowering;
 use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
@@ -77,7 +76,8 @@ fn named(name: &str) -> &'static str {
 /// Lowers a setting that an engine offers.
 fn lower(supported: &dyn Supported, config: &EngineConfig) {
     supported.notes(config);
-    supported.lower(config).unwrap_or_else(|error| panic!("{config}: {error}"));
+    let lowering = supported.lower(config).unwrap_or_else(|error| panic!("{config}: {error}"));
+    assert_eq!(supported.scratch(config).unwrap(), lowering.scratch, "{config}");
 }
 
 /// Lowers all the smaller settings that would follow one where each spills.
@@ -103,7 +103,7 @@ fn plan(graph: &OperationGraph, target: &Target, selection: &Selection) -> usize
         let supported = part.supported(target).unwrap();
         lower(&*supported, &part.config);
         if selection.without.behavior.contains(&BehaviorNote::Workspace) {
-            let Lowering { scratch, .. } = supported.lower(&part.config).unwrap();
+            let scratch = supported.scratch(&part.config).unwrap();
             assert!(scratch.iter().all(|bytes| *bytes == 0), "{}: {scratch:?}", part.config);
             let stored = |of: &TensorDesc| graph.tensor(of.uid).is_ok_and(|of| !of.is_virtual);
             assert!(part.graph.outputs().all(stored), "{}", part.graph);

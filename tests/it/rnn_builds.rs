@@ -7,10 +7,12 @@ use kiln::device::DeviceChoice;
 use kiln::dropout::DropoutDescriptor;
 use kiln::expr::Real;
 use kiln::graph::RowLayout;
-use kiln::layers::{ForwardMode, PersistentRnn};
-use kiln::plan::{Background, Tier};
-use kiln::rnn::{CellKind, Extent, Optional, Rnn, RnnDataDescriptor, RnnDataSettings};
-use kiln::{Config, DType, Kiln};
+use kiln::layers::{ForwardMode, PersistentRnn, RnnPack};
+use kiln::plan::{Background, PlannedKernel, Tier};
+use kiln::rnn::{
+    CellKind, Extent, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, Role, WeightSpace,
+};
+use kiln::{Config, DType, ExecutionPlan, Kiln};
 
 use crate::{allocations, harness};
 
@@ -48,6 +50,33 @@ fn building_compiles_and_nothing_else_does() {
     assert_eq!(compiled(&kiln), first);
 }
 
+/// What another number of steps runs is not even rendered: its kernels are described alike.
+#[test]
+fn another_number_of_steps_renders_nothing() {
+    let (kiln, _folder) = open();
+    for rnn in [Rnn::lstm(16, 32).dtype(DType::F16).layers(2), Rnn::gru(16, 32).bidirectional()] {
+        let mut built = kiln.build_rnn_dynamic(&rnn, 4).expect("supported");
+        for reserve in [false, true] {
+            let with = Optional { reserve, ..Optional::default() };
+            let kernels = |plan: &ExecutionPlan| {
+                let described = |kernel: &PlannedKernel| kernel.spec().clone();
+                plan.kernels().iter().map(described).collect::<Vec<_>>()
+            };
+            let first = kernels(built.prepare(32, with).expect("supported"));
+            for steps in [33, 47, 63] {
+                let own = kernels(built.prepare(steps, with).expect("supported"));
+                assert_eq!(own.len(), first.len());
+                for (own, first) in own.iter().zip(&first) {
+                    let [one, other] = [own, first].map(|of| of.parameters.as_object().unwrap());
+                    let apart = one.iter().find(|(name, value)| other[*name] != **value);
+                    assert_eq!(apart, None, "{}", own.stem);
+                    assert_eq!(own, first);
+                }
+            }
+        }
+    }
+}
+
 /// Kernels count vectors at run time: packed networks of any number of them share kernels.
 #[test]
 fn another_number_of_packed_vectors_compiles_nothing() {
@@ -67,6 +96,66 @@ fn another_number_of_packed_vectors_compiles_nothing() {
             built.prepare_packed(rows, with).expect("supported");
         }
         assert_eq!(compiled(&kiln), before, "{rnn:?}");
+    }
+}
+
+/// In training, products along the vectors count them too: other numbers of steps, from a power of
+/// two to the next, share all kernels of all passes.
+#[test]
+fn another_number_of_steps_in_training_compiles_nothing() {
+    for rnn in [Rnn::lstm(16, 32).dtype(DType::F16).bidirectional(), Rnn::gru(16, 32).layers(2)] {
+        for layout in [RowLayout::SequenceMajor, RowLayout::Packed] {
+            let (kiln, _folder) = open();
+            let rnn = rnn.clone().layout(layout);
+            let (batch, most) = (4, 4 * 64);
+            let mut built = kiln.rnn(&rnn, batch).expect("supported");
+            let packed = layout == RowLayout::Packed;
+            let with = Optional { lengths: packed, reserve: true, ..Optional::default() };
+            let extent = Extent { batch, rows: most };
+            let training = rnn.training(extent, with).expect("valid");
+            let mut memory = RnnPack::new();
+            let mut buffers = Vec::new();
+            let networks = [&training.forward, &training.data];
+            for network in networks.into_iter().chain(&training.weights) {
+                for role in network.roles() {
+                    let bytes = vec![0; network.bytes(role) as usize];
+                    let buffer = kiln.device().upload(&bytes).expect("memory");
+                    memory = memory.with(role, &buffer);
+                    buffers.push(buffer);
+                }
+            }
+            let gradients = vec![0; WeightSpace::new(&rnn).expect("valid").bytes() as usize];
+            let gradients = kiln.device().upload(&gradients).expect("memory");
+            memory = memory.with(Role::WeightGradients, &gradients);
+            let lengths = |rows: i64| {
+                let of = |at: i64| (rows / batch + i64::from(at < rows % batch)) as i32;
+                let bytes: Vec<u8> = (0..batch).flat_map(|at| of(at).to_ne_bytes()).collect();
+                kiln.device().upload(&bytes).expect("memory")
+            };
+            let mut first = None;
+            for rows in [4 * 32, 4 * 63, 4 * 47, 4 * 60 + if packed { 3 } else { 0 }] {
+                let sizes = built.temp_space(rows, with).expect("supported");
+                let before = compiled(&kiln);
+                let workspace = kiln.device().alloc(sizes.workspace_bytes).expect("memory");
+                let pack = memory.clone().with_workspace(&workspace);
+                let stream = kiln.stream();
+                if packed {
+                    let pack = pack.with(Role::Lengths, &lengths(rows));
+                    built.forward_packed(&stream, rows, &pack).expect("runs");
+                    built.backward_data_packed(&stream, rows, &pack).expect("runs");
+                    built.backward_weights_packed(&stream, rows, &pack).expect("runs");
+                } else {
+                    built.forward(&stream, rows / batch, &pack).expect("runs");
+                    built.backward_data(&stream, rows / batch, &pack).expect("runs");
+                    built.backward_weights(&stream, rows / batch, &pack).expect("runs");
+                }
+                stream.synchronize().expect("runs");
+                match first {
+                    None => first = Some(compiled(&kiln)),
+                    Some(_) => assert_eq!(compiled(&kiln), before, "{rows} vectors of {rnn:?}"),
+                }
+            }
+        }
     }
 }
 

@@ -77,14 +77,23 @@ pub(super) struct Term {
     pub(super) constant: String,
 }
 
+/// A dimension that is counted at run time.
+pub(super) struct Counted {
+    pub(super) count: i64,
+    /// That of a tensor along it.
+    pub(super) stride: i64,
+    /// What counts it.
+    pub(super) name: &'static str,
+}
+
 impl View {
-    /// The outermost first. Where `rows` is dynamic and a batch is that many rows, its stride is
-    /// that of a row.
-    pub(super) fn terms(&self, [row, column]: [&str; 2], rows: Option<i64>) -> Vec<Term> {
+    /// The outermost first. Where a batch is as many rows or columns as are counted at run time,
+    /// its stride is that of one.
+    pub(super) fn terms(&self, [row, column]: [&str; 2], counted: &[Counted]) -> Vec<Term> {
         let batch = |(at, stride): (usize, &i64)| {
-            let rows = rows.filter(|rows| *rows > 0 && self.row != 0 && stride % rows == 0);
-            let (coordinate, stride) = match rows {
-                Some(rows) => (format!("batch.i{at} * batch.M"), stride / rows),
+            let is_many = |of: &&Counted| of.count > 0 && of.stride != 0 && stride % of.count == 0;
+            let (coordinate, stride) = match counted.iter().find(is_many) {
+                Some(of) => (format!("batch.i{at} * {}", of.name), stride / of.count),
                 None => (format!("batch.i{at}"), *stride),
             };
             Term { coordinate, stride, constant: format!("BATCH{at}") }

@@ -45,10 +45,22 @@ pub(super) fn with_combines(
     for reductions in context.problem.combined() {
         let split_k = context.tiling.split_k;
         let combine = Combine::of(context.problem, reductions, split_k, epilogue_tile);
-        lowering.scratch.extend(combine.bytes_of_each());
         lowering.kernels.push(combine.kernel(context, epilogue_tile, arch));
     }
     lowering
+}
+
+/// Sizes of the partials of all reductions.
+pub(super) fn combined_bytes(
+    problem: &Problem<'_>,
+    split_k: i64,
+    epilogue_tile: [i64; 2],
+) -> Vec<u64> {
+    let all = problem.combined();
+    let each = |reductions| Combine::of(problem, reductions, split_k, epilogue_tile);
+    all.into_iter()
+        .flat_map(|reductions| each(reductions).bytes_of_each().collect::<Vec<_>>())
+        .collect()
 }
 
 /// Checks that the partials fit memory and the combine kernels a grid.

@@ -41,10 +41,14 @@ pub(super) struct ProblemParameters {
     reductions: BTreeSet<&'static str>,
     reduces_across: bool,
     index_type: &'static str,
-    m: i64,
+    /// M and K, unless they are counted at run time: kernels of all of them have one description.
+    m: Option<i64>,
+    dynamic_k: bool,
     dynamic_m: bool,
+    /// Whether a batch's position is known by what is counted at run time.
+    counts_batch: bool,
     n: i64,
-    k: i64,
+    k: Option<i64>,
     batches: Vec<i64>,
     batch_count: i64,
     /// Expressions for the coordinates of a batch.
@@ -174,10 +178,12 @@ impl<'a> Context<'a> {
             reductions: of_epilogue().map(|of| op_name(of.op)).collect(),
             reduces_across: of_epilogue().any(|of| of.kept == Kept::Columns),
             index_type: self.tiling.index_type(self.problem),
-            m: *m,
+            m: (!self.tiling.dynamic_m).then_some(*m),
+            dynamic_k: self.tiling.dynamic_k,
             dynamic_m: self.tiling.dynamic_m,
+            counts_batch: self.tiling.dynamic_m || self.tiling.dynamic_k && !batches.is_empty(),
             n: *n,
-            k: *k,
+            k: (!self.tiling.dynamic_k).then_some(*k),
             batches: batches.clone(),
             batch_count: self.problem.batch_count(),
             divisions: coordinates(batches.len(), "at", "EXTENT"),
@@ -195,7 +201,7 @@ impl<'a> Context<'a> {
         let limit = |((function, dimension), at): ((&str, &'static str), Option<usize>)| {
             let at = at.filter(|at| passed.contains(at))?;
             let view = self.problem.epilogue.axes.view(&graph.tensors[at]);
-            let offset = offset(&view.terms(["0", "0"], None), |term| term.stride.to_string());
+            let offset = offset(&view.terms(["0", "0"], &[]), |term| term.stride.to_string());
             let name = self.names[at].clone();
             let value = match graph.tensors[at].by_value {
                 true => format!("int(t.{name})"),
@@ -250,7 +256,7 @@ impl<'a> Context<'a> {
     /// A tensor in words; its dimensions only where the kernel is specialised for them.
     pub(super) fn text(&self, at: usize) -> String {
         let tensor = &self.problem.graph.tensors[at];
-        match self.tiling.dynamic_m {
+        match self.tiling.dynamic_k || self.tiling.dynamic_m {
             true => format!("{}: {}", tensor.name, tensor.dtype),
             false => tensor.to_string(),
         }

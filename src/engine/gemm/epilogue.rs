@@ -103,6 +103,7 @@ impl Context<'_> {
             vector,
             scattered: self.problem.scatters,
             is_m: true,
+            is_k: false,
         }
     }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::engine::access::access_bytes;
 use crate::engine::dimensions::coordinates;
-use crate::engine::gemm::axes::{Term, View, offset, runs, stride};
+use crate::engine::gemm::axes::{Counted, Term, View, offset, runs, stride};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::fusion::Fusion;
 use crate::engine::gemm::problem::Problem;
@@ -74,6 +74,8 @@ pub(super) struct Matrix<'a> {
     pub(super) scattered: bool,
     /// Whether its rows are those of C.
     pub(super) is_m: bool,
+    /// Whether columns are K.
+    pub(super) is_k: bool,
 }
 
 impl Context<'_> {
@@ -104,7 +106,7 @@ impl Context<'_> {
     }
 
     pub(super) fn layout(&self, at: usize, of: &Matrix<'_>) -> Layout {
-        let Matrix { extents, along_columns, vector, is_m, .. } = *of;
+        let Matrix { extents, along_columns, vector, .. } = *of;
         let view = self.view(at, of);
         if let Some(window) = of.window {
             let along = (!of.scattered).then(|| (inner(&view, along_columns), vector));
@@ -113,8 +115,13 @@ impl Context<'_> {
         if let Some(apart) = self.apart(at, of) {
             return apart;
         }
-        let rows = (is_m && self.tiling.dynamic_m).then_some(self.problem.m);
-        let terms = view.terms(["row", "column"], rows);
+        let Problem { m, k, .. } = *self.problem;
+        let rows = Counted { count: m, stride: view.row, name: "batch.M" };
+        let columns = Counted { count: k, stride: view.column, name: "batch.K" };
+        let rows = (of.is_m && self.tiling.dynamic_m).then_some(rows);
+        let columns = (of.is_k && self.tiling.dynamic_k).then_some(columns);
+        let counted: Vec<Counted> = rows.into_iter().chain(columns).collect();
+        let terms = view.terms(["row", "column"], &counted);
         let stride = |term: &Term| Stride { name: term.constant.clone(), value: term.stride };
         Layout {
             name: self.names[at].clone(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::engine::gemm::combine::{check_combines, with_combines};
+use crate::engine::gemm::combine::{check_combines, combined_bytes, with_combines};
 use crate::engine::gemm::context::{
     AccumulatorParameters, Context, OperandSums, ProblemParameters,
 };
@@ -98,14 +98,23 @@ pub(super) fn with_reductions(
     arch: Arch,
 ) -> Lowering {
     let Context { problem, tiling, .. } = context;
-    let mut lowering = Lowering::from(gemm);
+    let scratch = scratch(problem, tiling.split_k, epilogue_tile);
+    let mut lowering = Lowering { kernels: vec![gemm], scratch };
     if tiling.split_k == 1 {
         return with_combines(lowering, context, epilogue_tile, arch);
     }
     let reduction = SplitKReduction::of(problem);
     lowering.kernels.push(reduction.kernel(context, arch));
-    lowering.scratch.push(partial_bytes(problem, tiling.split_k) as u64);
     with_combines(lowering, context, reduction.epilogue_tile, arch)
+}
+
+/// Sizes of the partials: of split K, and of reductions; `epilogue_tile` is that of the GEMM
+/// kernel.
+pub(super) fn scratch(problem: &Problem<'_>, split_k: i64, epilogue_tile: [i64; 2]) -> Vec<u64> {
+    let reduction = (split_k > 1).then(|| SplitKReduction::of(problem));
+    let tile = reduction.map_or(epilogue_tile, |reduction| reduction.epilogue_tile);
+    let partials = (split_k > 1).then(|| partial_bytes(problem, split_k) as u64);
+    partials.into_iter().chain(combined_bytes(problem, split_k, tile)).collect()
 }
 
 fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: Arch) -> KernelPlan {

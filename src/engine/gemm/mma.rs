@@ -8,14 +8,14 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
-use crate::engine::gemm::lowering::{Variant, check_workspace, lowering};
+use crate::engine::gemm::lowering::{Variant, check_workspace, lowering, scratch};
 use crate::engine::gemm::mma_tiles::candidates;
 use crate::engine::gemm::mma_types::{MmaTypes, tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
-    split_knob, split_reason, tiles_of,
+    Candidate, Rates, Refusal, Tiling, behavior, best, counts_k, dynamic_knobs, dynamic_reasons,
+    for_any_k, slice_rows, split_knob, split_reason, tiles_of,
 };
 use crate::engine::gemm::window::WINDOWED_BYTES_MAX;
 use crate::engine::gemm::work::{Block, Demand, MathPath, MmaStep};
@@ -58,10 +58,11 @@ const ACCUMULATORS_MAX: i64 = 128;
 const SUM_REGISTERS: i64 = 8;
 
 /// The names of the knobs.
-const KNOBS: [&str; 10] = [
+const KNOBS: [&str; 11] = [
     "cta_k",
     "cta_m",
     "cta_n",
+    "dynamic_k",
     "dynamic_m",
     "group",
     "raster",
@@ -125,8 +126,8 @@ impl Mma<'_> {
     }
 }
 
-impl Tunable<10> for Mma<'_> {
-    const KNOBS: [&'static str; 10] = KNOBS;
+impl Tunable<11> for Mma<'_> {
+    const KNOBS: [&'static str; 11] = KNOBS;
     // By estimates the rules are as good where the model sees less to gain.
     const CHEAPER: f64 = 0.85;
     type Settings = Settings;
@@ -137,8 +138,12 @@ impl Tunable<10> for Mma<'_> {
         NAME
     }
 
-    fn all_knobs(&self) -> [Knob; 10] {
+    fn all_knobs(&self) -> [Knob; 11] {
         knobs(&self.problem, &self.types)
+    }
+
+    fn listed_knobs(&self) -> Vec<Knob> {
+        for_any_k(&self.problem, self.all_knobs())
     }
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
@@ -170,7 +175,7 @@ impl Tunable<10> for Mma<'_> {
 
     fn ranked(&self) -> Vec<Settings> {
         let sm_count = i64::from(self.target.sm_count);
-        let ordered = |values: [i64; 10]| {
+        let ordered = |values: [i64; 11]| {
             let mut settings = Settings::from(values);
             let Tiling { cta_m, cta_n, .. } = settings.tiling;
             settings.tiling.rasterization =
@@ -198,15 +203,22 @@ impl Tunable<10> for Mma<'_> {
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         schedule.lowering(&self.problem, &self.types, self.target)
     }
+
+    fn scratch(&self, schedule: &Schedule) -> Vec<u64> {
+        let Settings { tiling, warp_n, .. } = schedule.settings;
+        scratch(&self.problem, tiling.split_k, [schedule.slice_rows, warp_n])
+    }
 }
 
-fn knobs(problem: &Problem<'_>, types: &MmaTypes) -> [Knob; 10] {
+fn knobs(problem: &Problem<'_>, types: &MmaTypes) -> [Knob; 11] {
     let tile = [16, 32, 64, 128, 256];
+    let [dynamic_k, dynamic_m] = dynamic_knobs(problem);
     [
         Knob { name: "cta_k", about: "K of a pipeline step", values: types.k_steps().to_vec() },
         Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.to_vec() },
         Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile[1..].to_vec() },
-        dynamic_knob(problem),
+        dynamic_k,
+        dynamic_m,
         group_knob(&[1, 8]),
         raster_knob(),
         split_knob(problem),
@@ -225,24 +237,24 @@ struct Settings {
     warp_n: i64,
 }
 
-impl From<[i64; 10]> for Settings {
+impl From<[i64; 11]> for Settings {
     /// From values in the order of [`KNOBS`].
-    fn from(values: [i64; 10]) -> Settings {
-        let [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n] =
-            values;
-        let (rasterization, dynamic_m) = (Rasterization::from_knobs(group, raster), dynamic_m == 1);
-        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m };
+    fn from(values: [i64; 11]) -> Settings {
+        let [cta_k, cta_m, cta_n, k, m, group, raster, split_k, stages, warp_m, warp_n] = values;
+        let rasterization = Rasterization::from_knobs(group, raster);
+        let [dynamic_k, dynamic_m] = [k, m].map(|knob| knob == 1);
+        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_k, dynamic_m };
         Settings { tiling, stages, warp_m, warp_n }
     }
 }
 
-impl From<Settings> for [i64; 10] {
+impl From<Settings> for [i64; 11] {
     fn from(settings: Settings) -> Self {
         let Settings { tiling, stages, warp_m, warp_n } = settings;
-        let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m } = tiling;
-        let (group, raster, dynamic_m) =
-            (rasterization.group, rasterization.raster(), i64::from(dynamic_m));
-        [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n]
+        let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, .. } = tiling;
+        let (group, raster) = (rasterization.group, rasterization.raster());
+        let [k, m] = [tiling.dynamic_k, tiling.dynamic_m].map(i64::from);
+        [cta_k, cta_m, cta_n, k, m, group, raster, split_k, stages, warp_m, warp_n]
     }
 }
 
@@ -442,6 +454,7 @@ impl Decision {
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, .. } = tiling;
         let [group, raster] = rasterization.reasons();
+        let [dynamic_k, dynamic_m] = dynamic_reasons(tiling.dynamic_k);
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let k_step = match is_small([cta_m, cta_n]) {
             true => "a small tile needs a large K step for enough work between barriers",
@@ -453,7 +466,8 @@ impl Decision {
             format!("cta_k={cta_k}: {k_step}"),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
-            DYNAMIC_REASON.to_owned(),
+            dynamic_k,
+            dynamic_m,
             group,
             raster,
             format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
@@ -494,7 +508,9 @@ impl Settings {
         let shared = i64::from(target.shared_sm_bytes) / blocks_wanted(tile, target) - 1024;
         let stages = (shared / step_bytes).clamp(2, 4);
         let rasterization = Rasterization::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
-        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m: false };
+        let dynamic_k = counts_k(problem);
+        let tiling =
+            Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_k, dynamic_m: false };
         Settings { tiling, stages, warp_m, warp_n }
     }
 }

@@ -106,6 +106,7 @@ impl Context<'_> {
             vector,
             scattered,
             is_m: is_a,
+            is_k: true,
         };
         let name = if is_a { "A" } else { "B" };
         let text = self.text(of.tensor);

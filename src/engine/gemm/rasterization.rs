@@ -112,6 +112,9 @@ pub(super) fn raster_knob() -> Knob {
 pub(super) fn distinguished(knob: Knob) -> Knob {
     match knob.name {
         "group" => Knob { values: vec![GROUP], ..knob },
+        "dynamic_k" => {
+            Knob { values: knob.values.iter().max().copied().into_iter().collect(), ..knob }
+        }
         "dynamic_m" | "raster" => Knob { values: vec![0], ..knob },
         _ => knob,
     }

@@ -6,13 +6,13 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
-use crate::engine::gemm::lowering::{Variant, check_workspace, lowering};
+use crate::engine::gemm::lowering::{Variant, check_workspace, lowering, scratch};
 use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
-    split_knob, split_reason, tiles_of,
+    Candidate, Rates, Refusal, Tiling, behavior, best, counts_k, dynamic_knobs, dynamic_reasons,
+    for_any_k, slice_rows, split_knob, split_reason, tiles_of,
 };
 use crate::engine::gemm::window::WINDOWED_BYTES_MAX;
 use crate::engine::gemm::work::{Block, Demand, MathPath};
@@ -48,8 +48,18 @@ const CANDIDATES: [Candidate; 5] = [
 ];
 
 /// The names of the knobs.
-const KNOBS: [&str; 9] =
-    ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "thread_m", "thread_n"];
+const KNOBS: [&str; 10] = [
+    "cta_k",
+    "cta_m",
+    "cta_n",
+    "dynamic_k",
+    "dynamic_m",
+    "group",
+    "raster",
+    "split_k",
+    "thread_m",
+    "thread_n",
+];
 
 /// The engine `gemm_simt`: GEMMs on FP32 cores, for every type and architecture.
 #[derive(Debug, Clone, Copy)]
@@ -95,8 +105,8 @@ impl Simt<'_> {
     }
 }
 
-impl Tunable<9> for Simt<'_> {
-    const KNOBS: [&'static str; 9] = KNOBS;
+impl Tunable<10> for Simt<'_> {
+    const KNOBS: [&'static str; 10] = KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = Refusal;
@@ -105,8 +115,12 @@ impl Tunable<9> for Simt<'_> {
         NAME
     }
 
-    fn all_knobs(&self) -> [Knob; 9] {
+    fn all_knobs(&self) -> [Knob; 10] {
         knobs(&self.problem)
+    }
+
+    fn listed_knobs(&self) -> Vec<Knob> {
+        for_any_k(&self.problem, self.all_knobs())
     }
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
@@ -134,7 +148,7 @@ impl Tunable<9> for Simt<'_> {
 
     fn ranked(&self) -> Vec<Settings> {
         let sm_count = i64::from(self.target.sm_count);
-        let ordered = |values: [i64; 9]| {
+        let ordered = |values: [i64; 10]| {
             let mut settings = Settings::from(values);
             let Tiling { cta_m, cta_n, .. } = settings.tiling;
             settings.tiling.rasterization =
@@ -156,6 +170,11 @@ impl Tunable<9> for Simt<'_> {
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         schedule.lowering(&self.problem, self.target)
     }
+
+    fn scratch(&self, schedule: &Schedule) -> Vec<u64> {
+        let Settings { tiling, thread_n, .. } = schedule.settings;
+        scratch(&self.problem, tiling.split_k, [schedule.slice_rows, 8 * thread_n])
+    }
 }
 
 /// Type of the elements in shared memory, in which they are multiplied. Operands of tf32 GEMMs keep
@@ -164,13 +183,15 @@ fn element(problem: &Problem<'_>) -> DType {
     problem.matmul.math.dtype()
 }
 
-fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
+fn knobs(problem: &Problem<'_>) -> [Knob; 10] {
     let tile = vec![32, 64, 128];
+    let [dynamic_k, dynamic_m] = dynamic_knobs(problem);
     [
         Knob { name: "cta_k", about: "K of a pipeline step", values: vec![8, 16] },
         Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.clone() },
         Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile },
-        dynamic_knob(problem),
+        dynamic_k,
+        dynamic_m,
         group_knob(&[1, 4, 8]),
         raster_knob(),
         split_knob(problem),
@@ -187,23 +208,24 @@ struct Settings {
     thread_n: i64,
 }
 
-impl From<[i64; 9]> for Settings {
+impl From<[i64; 10]> for Settings {
     /// From values in the order of [`KNOBS`].
-    fn from(values: [i64; 9]) -> Settings {
-        let [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n] = values;
-        let (rasterization, dynamic_m) = (Rasterization::from_knobs(group, raster), dynamic_m == 1);
-        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m };
+    fn from(values: [i64; 10]) -> Settings {
+        let [cta_k, cta_m, cta_n, k, m, group, raster, split_k, thread_m, thread_n] = values;
+        let rasterization = Rasterization::from_knobs(group, raster);
+        let [dynamic_k, dynamic_m] = [k, m].map(|knob| knob == 1);
+        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_k, dynamic_m };
         Settings { tiling, thread_m, thread_n }
     }
 }
 
-impl From<Settings> for [i64; 9] {
+impl From<Settings> for [i64; 10] {
     fn from(settings: Settings) -> Self {
         let Settings { tiling, thread_m, thread_n } = settings;
-        let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m } = tiling;
-        let (group, raster, dynamic_m) =
-            (rasterization.group, rasterization.raster(), i64::from(dynamic_m));
-        [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n]
+        let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, .. } = tiling;
+        let (group, raster) = (rasterization.group, rasterization.raster());
+        let [k, m] = [tiling.dynamic_k, tiling.dynamic_m].map(i64::from);
+        [cta_k, cta_m, cta_n, k, m, group, raster, split_k, thread_m, thread_n]
     }
 }
 
@@ -354,6 +376,7 @@ impl Decision {
         let Settings { tiling, thread_m, thread_n } = settings;
         let Tiling { cta_m, cta_n, rasterization, split_k, .. } = tiling;
         let [group, raster] = rasterization.reasons();
+        let [dynamic_k, dynamic_m] = dynamic_reasons(tiling.dynamic_k);
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let share = match double {
             true => "doubles take two registers each",
@@ -363,7 +386,8 @@ impl Decision {
             "cta_k=16: two tiles of both operands fit beside another block's".to_owned(),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
-            DYNAMIC_REASON.to_owned(),
+            dynamic_k,
+            dynamic_m,
             group,
             raster,
             format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
@@ -384,7 +408,9 @@ impl Settings {
     fn of_tile(tile: [i64; 4], split_k: i64, problem: &Problem<'_>, target: &Target) -> Settings {
         let [cta_m, cta_n, thread_m, thread_n] = tile;
         let rasterization = Rasterization::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
-        let tiling = Tiling { cta_m, cta_n, cta_k: 16, rasterization, split_k, dynamic_m: false };
+        let dynamic_k = counts_k(problem);
+        let tiling =
+            Tiling { cta_m, cta_n, cta_k: 16, rasterization, split_k, dynamic_k, dynamic_m: false };
         Settings { tiling, thread_m, thread_n }
     }
 }

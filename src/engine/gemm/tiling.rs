@@ -27,6 +27,8 @@ pub(super) struct Tiling {
     pub(super) rasterization: Rasterization,
     /// Blocks that share the K of a tile.
     pub(super) split_k: i64,
+    /// Whether K is a run-time value.
+    pub(super) dynamic_k: bool,
     /// Whether M is a run-time value.
     pub(super) dynamic_m: bool,
 }
@@ -111,7 +113,7 @@ impl Tiling {
     /// empty.
     pub(super) fn check(&self, problem: &Problem<'_>, ctas: i64) -> Result<(), Refusal> {
         let Tiling { split_k, cta_k, .. } = *self;
-        if split_k > 1 && (split_k - 1) * self.k_per_split(problem) >= problem.k {
+        if split_k > 1 && ceil_div(problem.k, cta_k) < split_k {
             return Err(Refusal::EmptySplit { k: problem.k, cta_k });
         }
         let count = self.blocks(problem).saturating_mul(ctas);
@@ -135,9 +137,9 @@ impl Tiling {
         Grid::Fixed(if problem.is_empty() { 0 } else { self.blocks(problem) as u32 })
     }
 
-    /// K elements per block.
+    /// The most K elements of a block.
     pub(super) fn k_per_split(&self, problem: &Problem<'_>) -> i64 {
-        ceil_div(ceil_div(problem.k, self.split_k), self.cta_k) * self.cta_k
+        ceil_div(ceil_div(problem.k, self.cta_k), self.split_k) * self.cta_k
     }
 
     /// Time of the busiest SM, in multiply-adds at peak rate: its tiles and the split-K reduction.
@@ -149,13 +151,15 @@ impl Tiling {
 
     /// Run-time numbers passed to the kernel.
     pub(super) fn numbers(&self, problem: &Problem<'_>) -> Vec<i64> {
-        self.dynamic_m.then_some(problem.m).into_iter().collect()
+        let (m, k) = (self.dynamic_m.then_some(problem.m), self.dynamic_k.then_some(problem.k));
+        m.into_iter().chain(k).collect()
     }
 
     /// C++ type of offsets and coordinates.
     pub(super) fn index_type(&self, problem: &Problem<'_>) -> &'static str {
         let Problem { m, n, k, .. } = problem;
-        let extent = m.max(n).max(k).saturating_add(OVERHANG);
+        let steps = ceil_div(*k, self.cta_k).saturating_mul(self.split_k);
+        let extent = m.max(n).max(k).max(&steps).saturating_add(OVERHANG);
         let partials = if self.split_k > 1 { partials(problem, self.split_k) } else { 0 };
         let reduction_partials =
             if problem.reductions.is_empty() { 0 } else { reduction_partials_max(problem) };
@@ -207,17 +211,39 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
         .saturating_mul(problem.batch_count())
 }
 
-/// The knob `dynamic_m`.
-pub(super) fn dynamic_knob(problem: &Problem<'_>) -> Knob {
-    Knob {
-        name: "dynamic_m",
-        about: "1: M is a run-time argument, one kernel serves every M from 2 on",
-        values: if problem.is_convolution() { vec![0] } else { vec![0, 1] },
-    }
+/// The knobs `dynamic_k` and `dynamic_m`.
+pub(super) fn dynamic_knobs(problem: &Problem<'_>) -> [Knob; 2] {
+    let values = |legal: bool| if legal { vec![0, 1] } else { vec![0] };
+    [
+        Knob {
+            name: "dynamic_k",
+            about: "1: K is a run-time argument, one kernel serves every K from 2 on",
+            values: values(counts_k(problem)),
+        },
+        Knob {
+            name: "dynamic_m",
+            about: "1: M is a run-time argument, one kernel serves every M from 2 on",
+            values: values(!problem.is_convolution()),
+        },
+    ]
 }
 
-/// Reason for a constant M.
-pub(super) const DYNAMIC_REASON: &str = "dynamic_m=0: constant bounds where M is known";
+/// Whether K can be a run-time value. It costs one comparison per load there, and a gradient of
+/// weights, whose K are the rows of a batch, has one kernel for all batches.
+pub(super) fn counts_k(problem: &Problem<'_>) -> bool {
+    // Along K, vectors and the strides of rows depend on it.
+    let along_k = problem.a.k_major || problem.b.k_major;
+    !problem.is_convolution() && !along_k && problem.overrides[2].is_none()
+}
+
+/// Reasons for `dynamic_k` and `dynamic_m`.
+pub(super) fn dynamic_reasons(dynamic_k: bool) -> [String; 2] {
+    let of_k = match dynamic_k {
+        true => "dynamic_k=1: no stride depends on K, one kernel serves every K",
+        false => "dynamic_k=0: constant bounds where K is known",
+    };
+    [of_k.to_owned(), "dynamic_m=0: constant bounds where M is known".to_owned()]
+}
 
 /// The knob `split_k`.
 pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
@@ -228,7 +254,22 @@ pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
     }
 }
 
+/// The knobs with the values that some K allows, where one kernel serves every K.
+pub(super) fn for_any_k<const N: usize>(problem: &Problem<'_>, mut knobs: [Knob; N]) -> Vec<Knob> {
+    if counts_k(problem) {
+        let split = knobs.iter_mut().find(|knob| knob.name == "split_k");
+        split.expect("engines share it").values = all_splits(problem).collect();
+    }
+    knobs.into()
+}
+
+/// Splits of K that leave each block something to do.
 pub(super) fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
+    let k = problem.k;
+    all_splits(problem).filter(move |split| *split == 1 || split * 8 <= k)
+}
+
+fn all_splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
     // Values between powers of two let tiles times split_k come close to the number of SMs, which
     // balances the load without blocks that compute splits of two tiles (stream-K).
     let powers = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
@@ -236,7 +277,7 @@ pub(super) fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
     let splits = splits.filter(|split| (1..=SPLIT_MAX).contains(split));
     // A dual GEMM needs both accumulators in one epilogue.
     let whole = problem.dual.is_some();
-    splits.filter(move |split| *split == 1 || !whole && split * 8 <= problem.k)
+    splits.filter(move |split| *split == 1 || !whole)
 }
 
 /// The candidate and `split_k` with the least time on the busiest SM; K is only split across SMs

@@ -186,4 +186,8 @@ impl Tunable<4> for Pointwise<'_> {
         let kernel = parameters::kernel_plan(graph, domain, &program, schedule, arch);
         Lowering::from(kernel)
     }
+
+    fn scratch(&self, _schedule: &Schedule) -> Vec<u64> {
+        Vec::new()
+    }
 }

@@ -244,7 +244,9 @@ impl<'a> Elements<'a> {
     pub(super) fn constants(&self) -> Vec<Constant> {
         let strides = self.layer.tensors().flat_map(|(slot, uid)| {
             let strides = &self.layer.graph.tensors[uid].strides;
-            [(stride(slot, "DIRECTION"), strides[0]), (stride(slot, "ROW"), strides[1])]
+            // Those of tensors with a row for every step depend on their number (`numbers`).
+            let direction = (!has_steps(slot)).then(|| (stride(slot, "DIRECTION"), strides[0]));
+            direction.into_iter().chain([(stride(slot, "ROW"), strides[1])])
         });
         let gates = self.gates.iter().cloned().zip(0..);
         strides.chain(gates).map(|(name, value)| Constant::new(name, value, "")).collect()

@@ -213,4 +213,8 @@ impl Tunable<7> for Rnn<'_> {
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         parameters::lowering(&self.layer, schedule, self.target.arch)
     }
+
+    fn scratch(&self, schedule: &Schedule) -> Vec<u64> {
+        parameters::scratch(&self.layer, schedule)
+    }
 }

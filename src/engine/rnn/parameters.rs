@@ -23,16 +23,52 @@ use crate::target::Arch;
 /// layer.
 pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
     let writer = Writer { layer, schedule, elements: Elements::of(layer), arch };
-    let scratch = writer.scratch();
+    let scratch = scratch(layer, schedule);
     let prepack = (!scratch.is_empty()).then(|| writer.prepack());
     let kernels = prepack.into_iter().chain([writer.layer()]).collect();
-    Lowering { kernels, scratch: scratch.into_iter().map(|buffer| buffer.bytes as u64).collect() }
+    Lowering { kernels, scratch }
+}
+
+/// Sizes of the workspace's buffers.
+pub(super) fn scratch(layer: &Layer<'_>, schedule: &Schedule) -> Vec<u64> {
+    buffers(layer, schedule).into_iter().map(|buffer| buffer.bytes as u64).collect()
 }
 
 /// A workspace buffer.
 struct Buffer {
     field: Field,
     bytes: i64,
+}
+
+/// Workspace: exchange buffers, counters, and prepacked weights that are streamed.
+fn buffers(layer: &Layer<'_>, schedule: &Schedule) -> Vec<Buffer> {
+    let mut buffers = Vec::new();
+    let mut add = |name: String, ctype: &str, bytes: i64| {
+        buffers.push(Buffer { field: Field { ctype: format!("{ctype}*"), name }, bytes });
+    };
+    let operands = schedule.cta_groups * schedule.operands();
+    match schedule.exchange {
+        Exchange::None | Exchange::Cluster | Exchange::ReduceScatter => {}
+        Exchange::Counter => {
+            let elements = schedule.settings.batch_tile * schedule.exchange_width;
+            let bytes = operands * elements * layer.dtype().bytes() as i64;
+            add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
+            add("arrivals".to_owned(), "unsigned", schedule.cta_groups * 4);
+        }
+        Exchange::Words => {
+            let bytes = operands * SLOTS * schedule.slot_words(layer) * 8;
+            add("exchanged".to_owned(), "Word", bytes);
+        }
+    }
+    let blocks = layer.op.direction.count() * schedule.settings.group_ctas;
+    let warps = blocks * schedule.threads / 32;
+    for (at, placed) in schedule.gemms.iter().enumerate() {
+        if placed.streamed_steps() > 0 {
+            let bytes = warps * placed.streamed_steps() * placed.step_bytes;
+            add(format!("streamed{at}"), "WeightFrag", bytes);
+        }
+    }
+    buffers
 }
 
 /// Writes the variables of a layer's kernels.
@@ -113,36 +149,8 @@ impl Writer<'_> {
         KernelNames { stem, template, entry }.spec(self.arch, variables)
     }
 
-    /// Workspace: exchange buffers, counters, and prepacked weights that are streamed.
     fn scratch(&self) -> Vec<Buffer> {
-        let Writer { layer, schedule, .. } = self;
-        let mut buffers = Vec::new();
-        let mut add = |name: String, ctype: &str, bytes: i64| {
-            buffers.push(Buffer { field: Field { ctype: format!("{ctype}*"), name }, bytes });
-        };
-        let operands = schedule.cta_groups * schedule.operands();
-        match schedule.exchange {
-            Exchange::None | Exchange::Cluster | Exchange::ReduceScatter => {}
-            Exchange::Counter => {
-                let elements = schedule.settings.batch_tile * schedule.exchange_width;
-                let bytes = operands * elements * layer.dtype().bytes() as i64;
-                add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
-                add("arrivals".to_owned(), "unsigned", schedule.cta_groups * 4);
-            }
-            Exchange::Words => {
-                let bytes = operands * SLOTS * schedule.slot_words(layer) * 8;
-                add("exchanged".to_owned(), "Word", bytes);
-            }
-        }
-        let blocks = layer.op.direction.count() * schedule.settings.group_ctas;
-        let warps = blocks * schedule.threads / 32;
-        for (at, placed) in schedule.gemms.iter().enumerate() {
-            if placed.streamed_steps() > 0 {
-                let bytes = warps * placed.streamed_steps() * placed.step_bytes;
-                add(format!("streamed{at}"), "WeightFrag", bytes);
-            }
-        }
-        buffers
+        buffers(self.layer, self.schedule)
     }
 
     /// Tiles of batch rows.

@@ -169,6 +169,17 @@ impl Tunable<1> for Steps<'_> {
         kernels.extend(writer.last());
         Lowering { kernels, scratch }
     }
+
+    fn scratch(&self, settings: &Settings) -> Vec<u64> {
+        let on = (settings.gemm_engine(), self.target);
+        let mut scratch = StepKernels::of(&self.layer, self.target.arch).scratch();
+        let stages = (0..self.layer.op.cell.stages.len()).map(Some).chain([None]);
+        for gemm in stages.filter_map(|stage| self.layer.gemm(stage)) {
+            let own = |on: SupportedGemm<'_>| on.own.scratch(&on.own.heuristic());
+            scratch.extend(self.layer.with_gemm(gemm, on, own).expect("its own settings lower"));
+        }
+        scratch
+    }
 }
 
 impl Steps<'_> {

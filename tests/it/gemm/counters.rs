@@ -17,7 +17,8 @@ fn aligned(math: MatmulMath, types: [DType; 3], extents: [i64; 3]) -> Case {
     Case { alignment: 256, ..Case::new(math, types, extents) }
 }
 
-const MMA: &str = "gemm_mma{cta_k=32, cta_m=64, cta_n=64, dynamic_m=0, group=8, raster=0, \
+const MMA: &str = "gemm_mma{cta_k=32, cta_m=64, cta_n=64, dynamic_k=0, dynamic_m=0, \
+                   group=8, raster=0, \
                    split_k=1, stages=3, warp_m=32, warp_n=32}";
 
 /// Whole tiles of 16-bit operands, 2 x 2 of them, in every layout.
@@ -60,7 +61,8 @@ fn edges_are_whole_tiles() {
 #[test]
 fn sums_of_an_operand_are_eight_columns_more() {
     let [inputs_of, outputs_of, rows] = [128, 192, 96];
-    let wgmma = "gemm_wgmma{cluster=1, cta_m=64, cta_n=64, dynamic_m=0, group=8, ping_pong=0, \
+    let wgmma = "gemm_wgmma{cluster=1, cta_m=64, cta_n=64, dynamic_k=0, dynamic_m=0, \
+                 group=8, ping_pong=0, \
                  raster=0, split_k=1, stages=4}";
     for (lay, config, whole, each) in [
         ("columns", MMA, rows, 8),
@@ -98,7 +100,8 @@ fn other_types_have_no_conflicts() {
 
 #[test]
 fn ordinary_units_do_the_least() {
-    let simt = "gemm_simt{cta_k=16, cta_m=64, cta_n=64, dynamic_m=0, group=8, raster=0, \
+    let simt = "gemm_simt{cta_k=16, cta_m=64, cta_n=64, dynamic_k=0, dynamic_m=0, \
+                   group=8, raster=0, \
                 split_k=1, thread_m=4, thread_n=4}";
     let [m, n, k] = [128, 128, 48];
     for (dtype, math) in [(DType::F32, MatmulMath::F32), (DType::F64, MatmulMath::F64)] {

@@ -30,6 +30,7 @@ fn config([cta_m, cta_n]: [i64; 2], cluster: i64, stages: i64) -> EngineConfig {
         ("cta_m", cta_m),
         ("cta_n", cta_n),
         ("cluster", cluster),
+        ("dynamic_k", 0),
         ("dynamic_m", 0),
         ("group", 4),
         ("raster", 0),

@@ -5,7 +5,7 @@ use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::rasterization::Rasterization;
 use crate::engine::gemm::tiling::{
-    DYNAMIC_REASON, reduce_launches, split_reason, splits, tiles_of,
+    counts_k, dynamic_reasons, reduce_launches, split_reason, splits, tiles_of,
 };
 use crate::engine::gemm::wgmma::operands::{WgmmaOperands, efficiency};
 use crate::engine::gemm::wgmma::schedule::Tile;
@@ -54,6 +54,7 @@ pub(super) struct Decision {
     rasterization: Rasterization,
     stages: i64,
     split_k: i64,
+    dynamic_k: bool,
     tiles: i64,
     /// Pipeline steps along the whole of K.
     steps: i64,
@@ -94,7 +95,7 @@ impl Decision {
         let splits_of = |tile: Tile| {
             let idle = move |split_k: &i64| {
                 let blocks = tiles(tile).saturating_mul(*split_k);
-                let filled = (split_k - 1) * ceil_div(steps, *split_k) < steps;
+                let filled = steps >= *split_k;
                 *split_k == 1 || !tile.ping_pong && blocks <= sm_count && filled
             };
             splits(problem).filter(idle).map(move |split_k| (tile, split_k))
@@ -120,6 +121,7 @@ impl Decision {
             rasterization,
             stages,
             split_k,
+            dynamic_k: counts_k(problem),
             tiles,
             steps,
             storing,
@@ -129,13 +131,14 @@ impl Decision {
     }
 
     /// A value for each knob, in the order of [`KNOBS`](super::schedule::KNOBS).
-    pub(super) fn values(&self) -> [i64; 9] {
+    pub(super) fn values(&self) -> [i64; 10] {
         let Decision { tile, cluster, rasterization, stages, split_k, .. } = *self;
         let ([cta_m, cta_n], ping_pong) = (tile.cta, i64::from(tile.ping_pong));
         [
             cluster,
             cta_m,
             cta_n,
+            i64::from(self.dynamic_k),
             0,
             rasterization.group,
             ping_pong,
@@ -150,6 +153,7 @@ impl Decision {
         let Decision { tile, cluster, stages, split_k, tiles, steps, .. } = self;
         let Decision { storing, sm_count, rows, .. } = self;
         let [group, raster] = self.rasterization.reasons();
+        let [dynamic_k, dynamic_m] = dynamic_reasons(self.dynamic_k);
         let ([cta_m, cta_n], ping_pong) = (tile.cta, i64::from(tile.ping_pong));
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let shared = match cluster {
@@ -160,7 +164,8 @@ impl Decision {
             format!("cluster={cluster}: {shared}"),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
-            DYNAMIC_REASON.to_owned(),
+            dynamic_k,
+            dynamic_m,
             group,
             format!("ping_pong={ping_pong}: the epilogue takes {storing}% of the mainloop"),
             raster,

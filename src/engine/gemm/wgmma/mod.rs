@@ -15,12 +15,13 @@ mod window;
 use kiln_sass::TileOrder;
 
 use crate::engine::config::combinations;
+use crate::engine::gemm::lowering::scratch;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::rasterization::{Rasterization, distinguished};
-use crate::engine::gemm::tiling::{Refusal, behavior};
+use crate::engine::gemm::tiling::{Refusal, behavior, for_any_k};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::operands::WgmmaOperands;
-use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, Schedule, knobs};
+use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, SLICE_ROWS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
 use crate::engine::instruction::expect_wgmma;
 use crate::engine::tunable::{Tunable, Tuned};
@@ -68,9 +69,9 @@ struct Wgmma<'a> {
     target: &'a Target,
 }
 
-impl Tunable<9> for Wgmma<'_> {
-    const KNOBS: [&'static str; 9] = KNOBS;
-    type Settings = [i64; 9];
+impl Tunable<10> for Wgmma<'_> {
+    const KNOBS: [&'static str; 10] = KNOBS;
+    type Settings = [i64; 10];
     type Schedule = Schedule;
     type Refusal = Refusal;
 
@@ -78,15 +79,19 @@ impl Tunable<9> for Wgmma<'_> {
         NAME
     }
 
-    fn all_knobs(&self) -> [Knob; 9] {
+    fn all_knobs(&self) -> [Knob; 10] {
         knobs(&self.problem)
     }
 
-    fn schedule(&self, settings: [i64; 9]) -> Result<Schedule, Refusal> {
+    fn listed_knobs(&self) -> Vec<Knob> {
+        for_any_k(&self.problem, self.all_knobs())
+    }
+
+    fn schedule(&self, settings: [i64; 10]) -> Result<Schedule, Refusal> {
         Schedule::new(&self.problem, &self.operands, self.target, settings)
     }
 
-    fn best(&self) -> [i64; 9] {
+    fn best(&self) -> [i64; 10] {
         self.decision.values()
     }
 
@@ -94,7 +99,7 @@ impl Tunable<9> for Wgmma<'_> {
         self.decision.reasons()
     }
 
-    fn smaller(&self, settings: [i64; 9]) -> Vec<[i64; 9]> {
+    fn smaller(&self, settings: [i64; 10]) -> Vec<[i64; 10]> {
         // Half of the tile's columns, else of its rows, in whole tiles of 64.
         let halved = |knob: &str| {
             let at = KNOBS.iter().position(|name| *name == knob)?;
@@ -105,19 +110,19 @@ impl Tunable<9> for Wgmma<'_> {
         ["cta_n", "cta_m"].into_iter().filter_map(halved).collect()
     }
 
-    fn ranked(&self) -> Vec<[i64; 9]> {
+    fn ranked(&self) -> Vec<[i64; 10]> {
         let sm_count = i64::from(self.target.sm_count);
-        let ordered =
-            |[cluster, cta_m, cta_n, dynamic_m, _, ping_pong, _, split_k, stages]: [i64; 9]| {
-                let rasterization =
-                    Rasterization::of(&self.problem, [cluster * cta_m, cta_n], sm_count / cluster);
-                let [group, raster] = [rasterization.group, rasterization.raster()];
-                [cluster, cta_m, cta_n, dynamic_m, group, ping_pong, raster, split_k, stages]
-            };
+        let ordered = |[cluster, cta_m, cta_n, k, m, _, ping_pong, _, split_k, stages]: [i64;
+                           10]| {
+            let rasterization =
+                Rasterization::of(&self.problem, [cluster * cta_m, cta_n], sm_count / cluster);
+            let [group, raster] = [rasterization.group, rasterization.raster()];
+            [cluster, cta_m, cta_n, k, m, group, ping_pong, raster, split_k, stages]
+        };
         combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
     }
 
-    fn notes(&self, settings: [i64; 9]) -> Notes {
+    fn notes(&self, settings: [i64; 10]) -> Notes {
         let [.., split_k, _] = settings;
         let rounded = self.operands.rounds().then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
@@ -138,5 +143,10 @@ impl Tunable<9> for Wgmma<'_> {
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         kernel::lowering(&self.problem, &self.operands, schedule, self.target.arch)
+    }
+
+    fn scratch(&self, schedule: &Schedule) -> Vec<u64> {
+        let epilogue_tile = [SLICE_ROWS, schedule.tile.warp_n(&self.problem)];
+        scratch(&self.problem, schedule.tiling.split_k, epilogue_tile)
     }
 }

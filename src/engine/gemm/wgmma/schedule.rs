@@ -5,7 +5,7 @@ use crate::engine::gemm::epilogue_reduction::Reduced;
 use crate::engine::gemm::lowering::check_workspace;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::rasterization::{Rasterization, group_knob, raster_knob};
-use crate::engine::gemm::tiling::{Refusal, Tiling, dynamic_knob, split_knob};
+use crate::engine::gemm::tiling::{Refusal, Tiling, dynamic_knobs, split_knob};
 use crate::engine::gemm::wgmma::operands::WgmmaOperands;
 use crate::engine::gemm::work::{Block, Demand, MathPath};
 use crate::engine::instruction::{WARPGROUP, WGMMA_M};
@@ -26,10 +26,21 @@ pub(super) const SLICE_ROWS: i64 = 16;
 pub(super) const NAME: &str = "gemm_wgmma";
 
 /// The names of the knobs.
-pub(super) const KNOBS: [&str; 9] =
-    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "ping_pong", "raster", "split_k", "stages"];
+pub(super) const KNOBS: [&str; 10] = [
+    "cluster",
+    "cta_m",
+    "cta_n",
+    "dynamic_k",
+    "dynamic_m",
+    "group",
+    "ping_pong",
+    "raster",
+    "split_k",
+    "stages",
+];
 
-pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
+pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 10] {
+    let [dynamic_k, dynamic_m] = dynamic_knobs(problem);
     [
         Knob {
             name: "cluster",
@@ -42,7 +53,8 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
             about: "columns of a CTA's tile of C",
             values: (1..=8).map(|n| 32 * n).collect(),
         },
-        dynamic_knob(problem),
+        dynamic_k,
+        dynamic_m,
         group_knob(&[1, 4, 8]),
         Knob {
             name: "ping_pong",
@@ -141,7 +153,7 @@ impl Schedule {
         problem: &Problem<'_>,
         operands: &WgmmaOperands,
         target: &Target,
-        [cluster, cta_m, cta_n, dynamic_m, group, ping_pong, raster, split_k, stages]: [i64; 9],
+        [cluster, cta_m, cta_n, k, m, group, ping_pong, raster, split_k, stages]: [i64; 10],
     ) -> Result<Schedule, Refusal> {
         let tile = Tile { cta: [cta_m, cta_n], ping_pong: ping_pong == 1 };
         tile.check(problem)?;
@@ -156,13 +168,14 @@ impl Schedule {
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        let (cta_k, dynamic_m) = (operands.cta_k(), dynamic_m == 1);
+        let cta_k = operands.cta_k();
+        let [dynamic_k, dynamic_m] = [k, m].map(|knob| knob == 1);
         if split_k > 1 && tile.ping_pong {
             return Err(Refusal::PingPongSplitK);
         }
         let rasterization = Rasterization::from_knobs(group, raster);
-        let tiling =
-            Tiling { cta_m: cluster * cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m };
+        let cta_m = cluster * cta_m;
+        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_k, dynamic_m };
         tiling.check(problem, cluster)?;
         check_workspace(problem, split_k, [SLICE_ROWS, tile.warp_n(problem)])?;
         Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
