@@ -28,7 +28,7 @@ DRIVER_TESTS := contexts:: cuda_graphs:: drivers:: background:: dynamic_rows:: r
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test install test-vectors cases mutants spills test-remote test-driver \
-	check-driver worst settings random-graphs mixed-graphs random-loops random-plans lint ci package readme \
+	check-driver memcheck worst settings random-graphs mixed-graphs random-loops random-plans lint ci package readme \
 	bench bench-c \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	sim-clients sim-runtime-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
@@ -126,6 +126,9 @@ random-plans: setup ## Plan PLANS (20000) random graphs for every target class: 
 c-sequences: setup ## Make SEQUENCES (1000000) random sequences of calls in C, from SEQUENCES_FROM on
 	KILN_SEQUENCES=$(SEQUENCES) KILN_SEQUENCES_FROM=$(SEQUENCES_FROM) \
 		$(CARGO) test --workspace --features remote --test capi -- --nocapture sequences
+
+memcheck: setup ## Run the tests of the C interface under valgrind, which must be installed
+	KILN_MEMCHECK=1 $(CARGO) test --release -p kiln-capi --test capi
 
 ci: lint test check-driver demo ## What .ci/run runs
 

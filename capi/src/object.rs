@@ -157,13 +157,16 @@ pub struct Settable<T> {
     version: AtomicU64,
 }
 
-/// The number of the next value.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+/// A number that no other call gives.
+pub fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 impl<T> Settable<T> {
     /// With a first value.
     pub fn new(value: T) -> Settable<T> {
-        let version = AtomicU64::new(NEXT.fetch_add(1, Ordering::Relaxed));
+        let version = AtomicU64::new(next_number());
         Settable { value: RwLock::new(value), version }
     }
 
@@ -186,7 +189,7 @@ impl<T> Settable<T> {
     pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut value);
-        self.version.store(NEXT.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+        self.version.store(next_number(), Ordering::Release);
         result
     }
 }

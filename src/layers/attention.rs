@@ -62,9 +62,31 @@ struct Vectors(AttentionExtent);
 #[derive(Clone)]
 struct Built {
     layer: AttentionLayer,
+    sizes: Sizes,
     stages: Vec<BuiltStage>,
     /// Of the weights' pass, what adds its results to the gradients in memory.
     sum: Option<Sum>,
+}
+
+/// Sizes of a layer's memory in bytes.
+#[derive(Clone, Copy)]
+struct Sizes {
+    roles: [u64; AttentionRole::ALL.len()],
+    /// Of all intermediate tensors.
+    intermediate: u64,
+    /// Offset of partial results in the workspace, without and with gradients that are added.
+    partials_offset: [u64; 2],
+}
+
+impl Sizes {
+    fn of(layer: &AttentionLayer) -> Result<Sizes> {
+        let mut roles = [0; AttentionRole::ALL.len()];
+        for (bytes, role) in roles.iter_mut().zip(AttentionRole::ALL) {
+            *bytes = layer.bytes(role)?;
+        }
+        let partials_offset = [layer.partials_offset(false)?, layer.partials_offset(true)?];
+        Ok(Sizes { roles, intermediate: layer.intermediate_bytes()?, partials_offset })
+    }
 }
 
 #[derive(Clone)]
@@ -305,7 +327,7 @@ impl Built {
         let adds = layer.pass == AttentionPass::BackwardWeights && count > 0;
         let whole = TensorDesc::packed(0, "weights", &[count], dtype);
         let sum = adds.then(|| Sum::new(kiln, &whole)).transpose()?;
-        Ok(Built { layer, stages, sum })
+        Ok(Built { sizes: Sizes::of(&layer)?, layer, stages, sum })
     }
 
     /// Writes the windows of all steps to the workspace.
@@ -329,19 +351,15 @@ impl Built {
         let pass = self.layer.pass;
         for (role, memory) in AttentionRole::ALL.into_iter().zip(call.tensors) {
             let Some(memory) = memory else { continue };
-            let (bytes, needed) = (memory.bytes(), self.layer.bytes(role)?);
+            let (bytes, needed) = (memory.bytes(), self.sizes.roles[role as usize]);
             if bytes < needed {
                 let name = role.name();
                 return bad(pass, format!("`{name}` has {bytes} bytes, the layer needs {needed}"));
             }
         }
-        let reserve = match call.reserve {
-            Some(reserve) => {
-                Some(("reserve space", Some(reserve), self.layer.intermediate_bytes()?))
-            }
-            None => None,
-        };
-        let workspace = ("workspace", call.workspace, self.workspace_bytes(call)?);
+        let of_reserve = |reserve| ("reserve space", Some(reserve), self.sizes.intermediate);
+        let reserve = call.reserve.map(of_reserve);
+        let workspace = ("workspace", call.workspace, self.workspace_bytes(call));
         for (name, memory, needed) in reserve.into_iter().chain([workspace]) {
             let bytes = memory.map_or(0, |memory| memory.bytes());
             if bytes < needed {
@@ -372,12 +390,12 @@ impl Built {
         let mut all = [("", None, (0, 0)); AttentionRole::ALL.len() + 2];
         for (at, (role, memory)) in AttentionRole::ALL.into_iter().zip(call.tensors).enumerate() {
             if let Some(memory) = memory {
-                all[at] = (role.name(), Some(role), range(memory, self.layer.bytes(role)?));
+                all[at] = (role.name(), Some(role), range(memory, self.sizes.roles[role as usize]));
             }
         }
         let of_call = [
-            ("workspace", call.workspace, self.workspace_bytes(call)?),
-            ("reserve space", call.reserve, self.layer.intermediate_bytes()?),
+            ("workspace", call.workspace, self.workspace_bytes(call)),
+            ("reserve space", call.reserve, self.sizes.intermediate),
         ];
         for (place, (name, memory, bytes)) in all.iter_mut().rev().zip(of_call) {
             *place = (name, None, memory.map_or((0, 0), |memory| range(memory, bytes)));
@@ -402,13 +420,17 @@ impl Built {
     }
 
     /// Bytes of the workspace of a call.
-    fn workspace_bytes(&self, call: &Arguments<'_>) -> Result<u64> {
+    fn workspace_bytes(&self, call: &Arguments<'_>) -> u64 {
         let plans = self.stages.iter().map(|stage| stage.plan.workspace_bytes());
-        Ok(self.layer.partials_offset(call.adds)? + plans.max().unwrap_or(0))
+        self.partials_offset(call) + plans.max().unwrap_or(0)
+    }
+
+    fn partials_offset(&self, call: &Arguments<'_>) -> u64 {
+        self.sizes.partials_offset[usize::from(call.adds)]
     }
 
     fn launch(&mut self, stream: &Stream, call: &Arguments<'_>) -> Result<()> {
-        let (step, offset) = (call.step.max(0), self.layer.partials_offset(call.adds)?);
+        let (step, offset) = (call.step.max(0), self.partials_offset(call));
         let behind = |memory: Memory<'_>| {
             let bytes = memory.bytes().checked_sub(offset)?;
             Some(memory.slot().piece(offset, bytes))

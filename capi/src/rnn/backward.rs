@@ -16,6 +16,7 @@ use crate::values::WgradMode;
 
 /// The backward pass of the data.
 pub const DATA_PASS: Pass = Pass {
+    number: 1,
     steps: PersistentRnn::backward_data,
     packed: PersistentRnn::backward_data_packed,
     weights: Role::Weights,
@@ -23,6 +24,7 @@ pub const DATA_PASS: Pass = Pass {
 
 /// The backward pass of the weights.
 pub const WEIGHTS_PASS: Pass = Pass {
+    number: 2,
     steps: PersistentRnn::backward_weights,
     packed: PersistentRnn::backward_weights_packed,
     weights: Role::WeightGradients,

@@ -61,6 +61,8 @@ pub type Launch = fn(&mut PersistentRnn, &Stream, i64, &RnnPack) -> kiln::Result
 
 /// The forms of a pass for unpacked and packed vectors.
 pub struct Pass {
+    /// That of no other.
+    pub number: u64,
     /// Of so many steps.
     pub steps: Launch,
     /// Of so many vectors.
@@ -93,8 +95,8 @@ pub struct Call<'a> {
     pub reserve: Option<(usize, u64)>,
 }
 
-/// The numbers of what a call's descriptors say, and whether it is one of training.
-type Key = [u64; 7];
+/// The numbers of what a call's descriptors say, the pass, and whether it is one of training.
+type Key = [u64; 8];
 
 /// What follows from a call's descriptors.
 pub struct Checked {
@@ -104,26 +106,30 @@ pub struct Checked {
     rows: i64,
     needed: TempSpace,
     needs_lengths: bool,
+    /// The number of the network that ran last.
+    network: u64,
+    /// What it was given.
+    pack: RnnPack,
 }
 
 impl Call<'_> {
     /// Launches a pass on tensors at these addresses, of which those at 0 are left out.
     pub fn launch(&self, pass: &Pass, tensors: &[(Role, u64)]) -> Outcome {
         let launch = |checked: &mut Checked| {
-            let Checked { rnn, batch, rows, .. } = &*checked;
-            self.handle.network(rnn, *batch, |network| {
-                let pack = self.pack(network, checked, pass, tensors)?;
+            let Checked { rnn, batch, rows, needed, needs_lengths, network, pack, .. } = checked;
+            self.handle.known_network(network, rnn, *batch, |network| {
+                self.fill(pack, network, (*needed, *needs_lengths), pass, tensors)?;
                 let stream = self.handle.stream();
                 match rnn.layout {
-                    RowLayout::Packed => (pass.packed)(&mut network.built, &stream, *rows, &pack)?,
-                    _ => (pass.steps)(&mut network.built, &stream, *rows / *batch, &pack)?,
+                    RowLayout::Packed => (pass.packed)(&mut network.built, &stream, *rows, pack)?,
+                    _ => (pass.steps)(&mut network.built, &stream, *rows / *batch, pack)?,
                 }
                 Ok(())
             })
         };
         match self.version {
             Some(version) => {
-                let key = self.key(version);
+                let key = self.key(version, pass);
                 let is = |known: &Checked| known.key == key;
                 self.handle.calls().with(is, || self.check(key), launch)
             }
@@ -131,10 +137,11 @@ impl Call<'_> {
         }
     }
 
-    fn key(&self, version: u64) -> Key {
+    fn key(&self, version: u64, pass: &Pass) -> Key {
         let [h, c] = self.states.first().map_or([0; 2], States::versions);
         let (x, y) = (self.x.version(), self.y.version());
-        [version, self.record.dropout.version(), x, y, h, c, u64::from(self.reserve.is_some())]
+        let (dropout, training) = (self.record.dropout.version(), self.reserve.is_some());
+        [version, dropout, x, y, h, c, pass.number, training.into()]
     }
 
     fn check(&self, key: Key) -> Outcome<Checked> {
@@ -149,18 +156,21 @@ impl Call<'_> {
             let space = |network: &mut Network| network.temp_space(x, training);
             let needed = self.handle.network(&rnn, extent.batch, space)?;
             let (batch, rows, needs_lengths) = (extent.batch, extent.rows, needs_lengths(x));
-            Ok(Checked { key, rnn, batch, rows, needed, needs_lengths })
+            let (network, pack) = (0, RnnPack::new());
+            Ok(Checked { key, rnn, batch, rows, needed, needs_lengths, network, pack })
         })
     }
 
-    fn pack(
+    /// Fills in a pack, which may hold what another call was given.
+    fn fill(
         &self,
+        pack: &mut RnnPack,
         network: &mut Network,
-        checked: &Checked,
+        (needed, needs_lengths): (TempSpace, bool),
         pass: &Pass,
         tensors: &[(Role, u64)],
-    ) -> Outcome<RnnPack> {
-        let lengths = match (checked.needs_lengths, self.lengths) {
+    ) -> Outcome {
+        let lengths = match (needs_lengths, self.lengths) {
             (false, _) => 0,
             (true, 0) => {
                 let kiln = &self.handle.gpu().kiln;
@@ -168,19 +178,19 @@ impl Call<'_> {
             }
             (true, given) => given,
         };
-        let needed = checked.needed;
         let (bytes, address) = self.workspace;
         let workspace = aligned(address, bytes as u64);
         if workspace.map_or(0, |(_, bytes)| bytes) < needed.workspace_bytes {
             let needed = workspace_bytes(needed.workspace_bytes);
             return bad(format!("workSpaceSize is {bytes}, expected at least {needed}"));
         }
-        let mut pack = RnnPack::new();
-        let mut set = |role, address, bytes| {
-            if address != 0 {
-                // SAFETY: the program keeps its memory until the work of the call is done.
-                unsafe { pack.set_address(role, DeviceMemory { address, bytes }) };
-            }
+        if workspace.is_none() {
+            *pack = RnnPack::new();
+        }
+        let mut set = |role, address, bytes| match address {
+            0 => pack.remove(role),
+            // SAFETY: the program keeps its memory until the work of the call is done.
+            address => unsafe { pack.set_address(role, DeviceMemory { address, bytes }) },
         };
         // Cells without a cell state have no use for one.
         let cell_state =
@@ -202,6 +212,6 @@ impl Call<'_> {
             // SAFETY: as above.
             unsafe { pack.set_workspace_address(DeviceMemory { address, bytes }) };
         }
-        Ok(pack)
+        Ok(())
     }
 }

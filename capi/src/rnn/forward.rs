@@ -19,6 +19,7 @@ use crate::tensor::Tensor;
 
 /// The forward pass.
 pub const FORWARD_PASS: Pass = Pass {
+    number: 0,
     steps: PersistentRnn::forward,
     packed: PersistentRnn::forward_packed,
     weights: Role::Weights,

@@ -7,11 +7,14 @@ use kiln::rnn::{Optional, Rnn, RnnDataDescriptor};
 
 use crate::handle::Handle;
 use crate::kept::Lengths;
+use crate::object::next_number;
 use crate::status::Outcome;
 
 /// A network on a device, for a number of sequences.
 #[derive(Clone)]
 pub struct Network {
+    /// A number that no other network has but its clones.
+    id: u64,
     /// What launches it.
     pub built: PersistentRnn,
     /// Lengths of sequences in device memory, for calls that are given none there.
@@ -26,16 +29,35 @@ impl Handle {
         batch: i64,
         of: impl FnOnce(&mut Network) -> Outcome<R>,
     ) -> Outcome<R> {
-        let is = |known: &Network| known.built.mini_batch() == batch && known.built.rnn() == rnn;
+        self.known_network(&mut 0, rnn, batch, of)
+    }
+
+    /// As [`Handle::network`], of the number that it had last; 0 where that is not known. It is
+    /// that of the network afterwards.
+    pub fn known_network<R>(
+        &self,
+        id: &mut u64,
+        rnn: &Rnn,
+        batch: i64,
+        of: impl FnOnce(&mut Network) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let last = *id;
+        let is = |known: &Network| {
+            known.id == last || known.built.mini_batch() == batch && known.built.rnn() == rnn
+        };
         let new = || Network::new(&self.gpu().kiln, rnn, batch);
         let share = || self.gpu().networks.with(is, new, |network| Ok(network.clone()));
-        self.networks().with(is, share, of)
+        self.networks().with(is, share, |network| {
+            *id = network.id;
+            of(network)
+        })
     }
 }
 
 impl Network {
     fn new(kiln: &Kiln, rnn: &Rnn, batch: i64) -> Outcome<Network> {
-        Ok(Network { built: kiln.rnn(rnn, batch)?, lengths: Lengths::default() })
+        let (id, lengths) = (next_number(), Lengths::default());
+        Ok(Network { id, built: kiln.rnn(rnn, batch)?, lengths })
     }
 
     /// Compiles the kernels of inference, or finds them in a cache.

@@ -87,7 +87,20 @@ pub fn run(program: &Path, arguments: &[&str]) -> Output {
 
 /// Runs a program on a device that the environment names, or on that of the simulated driver.
 pub fn run_on(device: Option<&str>, program: &Path, arguments: &[&str]) -> Output {
-    Command::new(program)
+    let mut command = match env::var_os("KILN_MEMCHECK") {
+        None => Command::new(program),
+        // `make memcheck`: a wrong access is a failure, as is memory that is lost at the end.
+        Some(_) => {
+            let mut valgrind = Command::new("valgrind");
+            valgrind.args(["--quiet", "--error-exitcode=99", "--num-callers=30"]);
+            valgrind.args(["--leak-check=full", "--show-leak-kinds=definite"]);
+            valgrind.args(["--errors-for-leak-kinds=definite"]);
+            let known = own().join("tests/valgrind.supp");
+            valgrind.arg(format!("--suppressions={}", known.display())).arg(program);
+            valgrind
+        }
+    };
+    command
         .args(arguments)
         .env("KILN_DEVICE", device.unwrap_or_default())
         .env("LD_LIBRARY_PATH", &*LIBRARIES)
