@@ -52,6 +52,11 @@ pub struct Enumeration {
 }
 
 impl Enumeration {
+    /// Whether it has a number.
+    pub fn has(&self, number: c_int) -> bool {
+        self.values.iter().any(|(_, known)| *known == number)
+    }
+
     /// The name of a number, if it has one.
     pub fn value(&self, number: c_int) -> Option<String> {
         let known = self.values.iter().find(|(_, known)| *known == number);
@@ -156,9 +161,9 @@ macro_rules! enumeration {
             /// Refuses a number that is none of the enumeration's.
             #[allow(dead_code, reason = "not every enumeration is given by programs")]
             pub fn known(self, name: &str) -> crate::status::Outcome<$name> {
-                match Self::TABLE.value(self.0) {
-                    Some(_) => Ok(self),
-                    None => crate::status::bad(format!(
+                match Self::TABLE.has(self.0) {
+                    true => Ok(self),
+                    false => crate::status::bad(format!(
                         "{name} is {}, which is no {}", self.0, Self::TABLE.name
                     )),
                 }

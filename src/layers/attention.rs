@@ -388,18 +388,22 @@ impl Built {
         let range = |memory: Memory<'_>, bytes: u64| (memory.address(), memory.address() + bytes);
         let meet = |a: (u64, u64), b: (u64, u64)| a.0 < b.1 && b.0 < a.1 && a.0 < a.1 && b.0 < b.1;
         let mut all = [("", None, (0, 0)); AttentionRole::ALL.len() + 2];
-        for (at, (role, memory)) in AttentionRole::ALL.into_iter().zip(call.tensors).enumerate() {
-            if let Some(memory) = memory {
-                all[at] = (role.name(), Some(role), range(memory, self.sizes.roles[role as usize]));
-            }
-        }
+        let tensors = AttentionRole::ALL.into_iter().zip(call.tensors).map(|(role, memory)| {
+            (role.name(), Some(role), memory, self.sizes.roles[role as usize])
+        });
         let of_call = [
-            ("workspace", call.workspace, self.workspace_bytes(call)),
-            ("reserve space", call.reserve, self.sizes.intermediate),
+            ("workspace", None, call.workspace, self.workspace_bytes(call)),
+            ("reserve space", None, call.reserve, self.sizes.intermediate),
         ];
-        for (place, (name, memory, bytes)) in all.iter_mut().rev().zip(of_call) {
-            *place = (name, None, memory.map_or((0, 0), |memory| range(memory, bytes)));
+        let there = tensors
+            .chain(of_call)
+            .filter_map(|(name, role, memory, bytes)| Some((name, role, range(memory?, bytes))));
+        let mut count = 0;
+        for (place, of) in all.iter_mut().zip(there) {
+            *place = of;
+            count += 1;
         }
+        let all = &all[..count];
         for (at, (name, role, own)) in all.iter().enumerate() {
             if role.is_some_and(|role| !written.contains(&role)) {
                 continue;

@@ -335,12 +335,15 @@ impl PersistentRnn {
         let missing = |(role, _): &(Role, &Buffer)| {
             (self.has_others || !of_others(*role)) && pack.slot(*role).is_none()
         };
-        let states = initial.into_iter().chain(others.iter().copied()).filter(missing);
-        states.fold(*pack, |pack, (role, own)| pack.with(role, own))
+        let mut complete = *pack;
+        for (role, own) in initial.into_iter().chain(others.iter().copied()).filter(missing) {
+            complete.set(role, Slot::of(own));
+        }
+        complete
     }
 
     /// Completes a pack with the seeds and positions of dropouts in the reserve space.
-    fn with_dropouts(&self, mut pack: RnnSlots) -> RnnSlots {
+    fn add_dropouts(&self, pack: &mut RnnSlots) {
         if let (Some(_), Some(Slot::Memory { address, owner, .. })) =
             (&self.dropouts, pack.slot(Role::Reserve))
         {
@@ -350,7 +353,6 @@ impl PersistentRnn {
             pack.set(Role::DropoutSeeds, memory(address, seeds));
             pack.set(Role::DropoutPositions, memory(address + seeds, positions));
         }
-        pack
     }
 
     /// Keeps the state of the dropouts in the reserve space, and moves it on.
@@ -396,8 +398,11 @@ impl PersistentRnn {
             let text = format!("{name}: the stream belongs to another device than the network");
             return Err(Error::bad_param(text));
         }
-        self.find(pass, rows, with)?;
-        let pack = &self.with_dropouts(self.with_states(pass, &pack.slots));
+        if self.stand_ins.is_none() {
+            self.find(pass, rows, with)?;
+        }
+        let pack = &mut self.with_states(pass, &pack.slots);
+        self.add_dropouts(pack);
         if draws && self.dropouts.is_some() && with.reserve {
             // A call that is refused draws nothing.
             self.find(pass, rows, with)?.check(pass, pack)?;

@@ -1,6 +1,5 @@
 //! Packs of a recurrent network's tensors.
 
-use crate::device::Buffer;
 use crate::plan::{DeviceMemory, Kept, Memory, Slot};
 use crate::rnn::{Optional, Role};
 
@@ -18,12 +17,6 @@ impl RnnSlots {
 
     pub(super) fn set(&mut self, role: Role, slot: Slot) {
         self.slots[role as usize] = Some(slot);
-    }
-
-    /// Adds or replaces a tensor at the start of a buffer, which the caller keeps alive.
-    pub(super) fn with(mut self, role: Role, buffer: &Buffer) -> RnnSlots {
-        self.slots[role as usize] = Some(Slot::of(buffer));
-        self
     }
 
     /// The optional tensors in the pack.

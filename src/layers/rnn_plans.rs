@@ -180,13 +180,18 @@ impl Built {
     }
 
     /// Launches the plans on what a checked pack holds.
-    pub(super) fn launch(&mut self, pass: Pass, stream: &Stream, given: &RnnSlots) -> Result<()> {
-        let mut pack = *given;
-        let overwritten = self.in_place(given);
+    /// States that it overwrites are then elsewhere in the pack.
+    pub(super) fn launch(
+        &mut self,
+        pass: Pass,
+        stream: &Stream,
+        pack: &mut RnnSlots,
+    ) -> Result<()> {
+        let overwritten = self.in_place(pack);
         let sizes = overwritten.iter().flatten().map(|(_, _, bytes)| bytes);
         let kept = sizes.map(|bytes| bytes.next_multiple_of(SCRATCH_ALIGNMENT)).sum();
         if kept > 0 {
-            let (mut to, owner) = self.behind(pass, given.workspace, kept)?;
+            let (mut to, owner) = self.behind(pass, pack.workspace, kept)?;
             for (role, from, bytes) in overwritten.into_iter().flatten() {
                 // Blocks write final states while others have yet to read initial ones.
                 stream.copy(from, to, bytes)?;

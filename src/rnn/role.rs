@@ -1,5 +1,7 @@
 //! Roles of a network's tensors.
 
+use std::hash::{Hash, Hasher};
+
 /// Role of a tensor in a call (`mcdnnRNNForward`, section 6.2.1.36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
@@ -145,7 +147,7 @@ impl Role {
 }
 
 /// Optional tensors of a forward pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Optional {
     /// [`Role::HInitial`]; 0 if absent.
     pub h_initial: bool,
@@ -163,6 +165,17 @@ pub struct Optional {
     pub history: bool,
     /// [`Role::Reserve`]: the forward pass of training.
     pub reserve: bool,
+}
+
+impl Hash for Optional {
+    /// In one number: every call of a network looks plans up by it.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Optional { h_initial, states_initial, lengths, reset, .. } = *self;
+        let Optional { h_final, states_final, history, reserve, .. } = *self;
+        let all =
+            [h_initial, states_initial, lengths, reset, h_final, states_final, history, reserve];
+        state.write_u8(all.into_iter().fold(0, |bits, has| bits << 1 | u8::from(has)));
+    }
 }
 
 impl Optional {
