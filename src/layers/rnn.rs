@@ -21,8 +21,9 @@ use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
 ///
 /// Kernels of inference depend neither on the number of steps nor on the states that a call
-/// provides or requests. Plans depend on the number of steps; those of the last 32 numbers are
-/// kept. A clone has its own plans and shares the kernels.
+/// provides or requests; those of training are the same from one power of two of steps to the next.
+/// Plans depend on the number of steps: those of the last 32 numbers are kept, and another one takes
+/// the kernels and settings of what there is. A clone has its own plans and shares the kernels.
 ///
 /// A call may have its final states in the memory of its initial ones (`hy` and `hx`, `cy` and
 /// `cx`), and the gradients of initial states in that of the gradients of final ones; the states
