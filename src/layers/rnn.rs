@@ -22,8 +22,9 @@ use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 ///
 /// Kernels of inference depend neither on the number of steps nor on the states that a call
 /// provides or requests; those of training are the same from one power of two of steps to the next.
-/// Plans depend on the number of steps: those of the last 32 numbers are kept, and another one takes
-/// the kernels and settings of what there is. A clone has its own plans and shares the kernels.
+/// Plans depend on the number of steps: those of the last 32 numbers are kept, and another one
+/// takes the kernels and settings of what there is. A clone has its own plans and shares the
+/// kernels.
 ///
 /// A call may have its final states in the memory of its initial ones (`hy` and `hx`, `cy` and
 /// `cx`), and the gradients of initial states in that of the gradients of final ones; the states
@@ -295,7 +296,15 @@ impl PersistentRnn {
             Entry::Vacant(place) => {
                 let networks = networks_of(like)?;
                 let plans = networks.iter().map(|network| kiln.plan(&network.graph));
-                place.insert(plans.collect::<Result<_>>()?)
+                match plans.collect::<Result<_>>() {
+                    Ok(plans) => place.insert(plans),
+                    // Without a compiler there may be kernels for this number of vectors alone.
+                    Err(_) => {
+                        let networks = networks_of(extent)?;
+                        let plans = networks.iter().map(|network| kiln.plan_anew(&network.graph));
+                        return Built::new(&networks, plans.collect::<Result<_>>()?, &[]);
+                    }
+                }
             }
         };
         let networks = networks_of(extent)?;

@@ -67,11 +67,11 @@ impl Kiln {
             let parts: Vec<_> = parts.into_iter().zip(configs).collect();
             let all_legal;
             (bytes, all_legal) = self.bytes_of(graph, &parts)?;
-            if all_legal {
+            if all_legal && !self.inner.store.no_jit {
                 return Ok(bytes);
             }
         }
-        // It may be planned by itself.
+        // It may be planned by itself, as where nothing is compiled and the other has no kernels.
         let own = self.candidates(graph)?;
         let own: Vec<_> = own.parts.iter().map(|(part, all)| (part.clone(), all)).collect();
         Ok(bytes.max(self.bytes_of(graph, &own)?.0))

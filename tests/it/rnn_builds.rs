@@ -77,6 +77,34 @@ fn another_number_of_steps_renders_nothing() {
     }
 }
 
+/// Without a compiler, kernels of exactly this number of steps are enough, as packs have them.
+#[test]
+fn training_runs_on_what_was_built_for_its_number_of_steps() {
+    let (kiln, folder) = open();
+    let (rnn, batch, steps) = (Rnn::lstm(16, 32).dtype(DType::F16), 4, 250);
+    let with = Optional { reserve: true, ..Optional::default() };
+    let states = Optional {
+        h_initial: true,
+        h_final: true,
+        states_initial: true,
+        states_final: true,
+        ..with
+    };
+    let training = rnn.training(Extent { batch, rows: batch * steps }, states).expect("valid");
+    for network in [&training.forward, &training.data] {
+        kiln.plan(&network.graph).expect("supported");
+    }
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let cache_dir = Some(folder.path().to_owned());
+    let config = Config { device, cache_dir, no_jit: Some(true), ..Config::default() };
+    let strict = Kiln::open(config).expect("it opens");
+    let mut built = strict.rnn(&rnn, batch).expect("valid");
+    let space = built.temp_space(batch * steps, with).expect("supported");
+    let plan = built.prepare(steps, with).expect("its kernels are there");
+    assert!(plan.workspace_bytes() <= space.workspace_bytes);
+    assert_eq!(compiled(&strict), 0);
+}
+
 /// Kernels count vectors at run time: packed networks of any number of them share kernels.
 #[test]
 fn another_number_of_packed_vectors_compiles_nothing() {
