@@ -81,7 +81,8 @@ fn another_number_of_steps_renders_nothing() {
 #[test]
 fn training_runs_on_what_was_built_for_its_number_of_steps() {
     let (kiln, folder) = open();
-    let (rnn, batch, steps) = (Rnn::lstm(16, 32).dtype(DType::F16), 4, 250);
+    // Its products have other tiles than those of 64 steps.
+    let (rnn, batch, steps) = (Rnn::lstm(16, 32).dtype(DType::F16), 4, 100);
     let with = Optional { reserve: true, ..Optional::default() };
     let states = Optional {
         h_initial: true,
