@@ -16,6 +16,7 @@ mod cost;
 mod ctc;
 mod decompose;
 mod dimensions;
+mod dynamic_slice;
 mod gemm;
 mod header;
 mod heuristics;
@@ -78,6 +79,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &ctc::CtcEngine,
         &pointwise_loop::PointwiseLoopEngine,
         &resident_loop::ResidentLoopEngine,
+        &dynamic_slice::DynamicSliceEngine,
         &attention::DecodeEngine,
         &attention::WgmmaEngine,
         &attention::MmaEngine,

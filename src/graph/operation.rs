@@ -8,6 +8,7 @@ use crate::expr::Pointwise;
 use crate::graph::attention::{Attention, AttentionBackward};
 use crate::graph::convolution::Convolution;
 use crate::graph::ctc::CtcLoss;
+use crate::graph::dynamic_slice::DynamicSlice;
 use crate::graph::find::find;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
@@ -85,6 +86,8 @@ pub enum Op {
     Reshape(Reshape),
     /// Operands behind each other along an axis (section 8.2.2.11).
     Concatenate(Concatenate),
+    /// Slices at positions that the device knows.
+    DynamicSlice(DynamicSlice),
 }
 
 /// The payload of whichever variant, by reference.
@@ -113,6 +116,7 @@ macro_rules! of_kind {
             Op::Transpose(op) => op,
             Op::Reshape(op) => op,
             Op::Concatenate(op) => op,
+            Op::DynamicSlice(op) => op,
         }
     };
 }

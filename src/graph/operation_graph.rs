@@ -127,13 +127,9 @@ impl OperationGraph {
         self.memory.get(&uid).copied().unwrap_or(uid)
     }
 
-    /// Operands of concatenations and signals that lie in the output's memory already.
+    /// Operands of concatenations, signals and slices that lie in the output's memory already.
     pub fn in_place(&self) -> impl Iterator<Item = InPlace> + '_ {
-        let operand = |of: &Operation| {
-            if let Some((op, x, y)) = of.passed() {
-                let shared = op.is_shared(self.tensor(x).ok()?, self.tensor(y).ok()?);
-                return shared.then_some(InPlace { uid: x, within: y, offset_bytes: 0 });
-            }
+        let concatenated = |of: &Operation| {
             let Op::Concatenate(op) = &of.op else { return None };
             let at = op.in_place? as usize;
             let axis = op.axis as usize;
@@ -145,7 +141,12 @@ impl OperationGraph {
             let offset_bytes = elements.saturating_mul(output.dtype.bytes() as u64);
             Some(InPlace { uid, within, offset_bytes })
         };
-        self.operations.iter().filter_map(operand)
+        let whole = |of: &Operation| {
+            let same = of.in_same_memory(&self.tensors);
+            same.into_iter().map(|(uid, within)| InPlace { uid, within, offset_bytes: 0 })
+        };
+        let operations = self.operations.iter();
+        operations.flat_map(move |of| concatenated(of).into_iter().chain(whole(of)))
     }
 
     fn is_written(&self, uid: i64) -> bool {

@@ -1,4 +1,5 @@
-//! Which tensors signals pass on in place.
+//! Which tensors are in the same memory as others: what signals pass on in place, and tensors that
+//! slices are written to.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,19 @@ impl Operation {
                 Some((op, *self.inputs.last()?, *self.outputs.last()?))
             }
             _ => None,
+        }
+    }
+
+    /// Operands that are in the same memory as a result, with that.
+    pub(super) fn in_same_memory(&self, tensors: &[TensorDesc]) -> Vec<(i64, i64)> {
+        let tensor = |uid: i64| find(tensors, uid).expect("operations were checked");
+        match (&self.op, self.passed()) {
+            (Op::DynamicSlice(op), _) => {
+                let copied = op.copied(&self.inputs, &self.outputs);
+                copied.filter_map(|of| Some((of.before?, of.y))).collect()
+            }
+            (_, Some((op, x, y))) if op.is_shared(tensor(x), tensor(y)) => vec![(x, y)],
+            _ => Vec::new(),
         }
     }
 }

@@ -118,7 +118,7 @@ fn producers(tensors: &[TensorDesc], operations: &[Operation]) -> Result<HashMap
     Ok(producers)
 }
 
-/// Checks that no operation writes what a concatenation or a signal has in place.
+/// Checks that no operation writes what another one has in place.
 fn check_in_place(
     tensors: &[TensorDesc],
     operations: &[Operation],
@@ -126,15 +126,14 @@ fn check_in_place(
 ) -> Result<()> {
     for operation in operations {
         let op = &operation.op;
-        let tensor = |uid: i64| find(tensors, uid).expect("operations were checked");
-        let uid = match (op, operation.passed()) {
-            (_, Some((op, x, y))) => op.is_shared(tensor(x), tensor(y)).then_some(x),
-            (Op::Concatenate(op), _) => op.in_place.map(|at| operation.inputs[at as usize]),
+        let concatenated = match op {
+            Op::Concatenate(op) => op.in_place.map(|at| operation.inputs[at as usize]),
             _ => None,
         };
-        let Some(uid) = uid else { continue };
-        if producers.contains_key(&uid) {
-            let name = shown(tensor(uid));
+        let same = operation.in_same_memory(tensors).into_iter().map(|(x, _)| x);
+        let mut in_place = concatenated.into_iter().chain(same);
+        if let Some(uid) = in_place.find(|uid| producers.contains_key(uid)) {
+            let name = shown(find(tensors, uid).expect("operations were checked"));
             return Err(Error::bad_param(format!(
                 "{op}: {name}, which is in place, is written by an operation: where it is virtual, \
                  it is written to its place"

@@ -11,6 +11,7 @@ mod attention_backward;
 mod bound;
 mod convolution;
 mod ctc;
+mod dynamic_slice;
 mod expected;
 mod index;
 mod integer;
@@ -113,5 +114,6 @@ fn results(op: &Op, operands: &[Operand<'_>], outputs: &[&TensorDesc]) -> Result
         Op::Transpose(op) => vec![views::transpose(op, &operands[0], outputs[0])],
         Op::Reshape(_) => vec![views::reshape(&operands[0])],
         Op::Concatenate(op) => vec![views::concatenate(op, operands, outputs[0])],
+        Op::DynamicSlice(op) => dynamic_slice::evaluate(op, operands, outputs),
     })
 }

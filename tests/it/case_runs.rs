@@ -320,6 +320,11 @@ fn signals() {
 }
 
 #[test]
+fn dynamic_slices() {
+    run("dynamic_slice", none);
+}
+
+#[test]
 fn norms() {
     run("norms", near_one);
 }

@@ -307,8 +307,8 @@ fn engines_and_knobs() {
         "unknown engine `conv`: expected one of pointwise, pointwise_general, pointwise_grouped, \
          reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_depthwise, \
          convolution_depthwise_filter, convolution_direct, resample_direct, ctc_loss, \
-         pointwise_loop, resident_loop, attention_decode, attention_wgmma, attention_mma, \
-         attention_simt, attention_backward_wgmma, attention_backward_mma, \
+         pointwise_loop, resident_loop, dynamic_slice, attention_decode, attention_wgmma, \
+         attention_mma, attention_simt, attention_backward_wgmma, attention_backward_mma, \
          attention_backward_simt, rnn_cta, rnn_cluster, rnn_grid, rnn_stream, rnn_step, signal",
         plan(EngineConfig::new("conv", &[])),
     );
@@ -334,6 +334,7 @@ fn graphs_no_engine_runs() {
          resample_direct: matmul is neither a resampling nor pointwise; \
          ctc_loss: the graph has no CTC loss; pointwise_loop: the graph has no pointwise loop; \
          resident_loop: the graph has no resident loop; \
+         dynamic_slice: the graph has no dynamic slice; \
          attention_decode: matmul is no attention; attention_backward_wgmma: matmul is no \
          gradient of attention; rnn_cta: the operation is not a recurrent \
          layer; signal: the graph has no signal",

@@ -22,6 +22,7 @@ use crate::attention::cases::{Storage, graph as attention, keep_program, score_p
 use crate::columns::{batch_norm, statistics};
 use crate::convolution;
 use crate::ctc;
+use crate::dynamic_slice;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere, weight_gradients};
 use crate::pointwise_loop;
 use crate::recurrence::{everything, graph as recurrent, layer};
@@ -269,6 +270,16 @@ fn golden_resident_loops() {
         let knobs = [("cluster", 0), ("ctas", ctas), ("threads", 256)];
         let sources = kernels("resident_loop", &graph, &knobs);
         assert_golden(name, &sources[sources.len() - 1]);
+    }
+}
+
+#[test]
+fn golden_dynamic_slices() {
+    for (name, graph) in [
+        ("sm75_dynamic_slice_f16_turn.cu", dynamic_slice::turn()),
+        ("sm75_dynamic_slice_bf16_decoding.cu", dynamic_slice::decoding()),
+    ] {
+        assert_golden(name, &kernels("dynamic_slice", &graph, &[("threads", 256)])[0]);
     }
 }
 

@@ -22,6 +22,7 @@ use crate::attention::backward_cases;
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
 use crate::convolution;
 use crate::ctc;
+use crate::dynamic_slice;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden;
 use crate::harness;
@@ -313,6 +314,8 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (resident_loop::iteration(), vec![("cluster", 0), ("ctas", 1), ("threads", 128)]),
         (resident_loop::iteration(), vec![("cluster", 1), ("ctas", 4), ("threads", 128)]),
         (resident_loop::relaxation(true), vec![("cluster", 0), ("ctas", 16), ("threads", 128)]),
+        (dynamic_slice::turn(), vec![("threads", 128)]),
+        (dynamic_slice::decoding(), vec![("threads", 512)]),
         (signal::passed(Signal::set(1), DType::F16), vec![]),
         (signal::passed(Signal::wait(1), DType::F16), vec![]),
     ]

@@ -63,6 +63,7 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
         | "ctc_loss"
         | "pointwise_loop"
         | "resident_loop"
+        | "dynamic_slice"
         | "resample_direct" => (Vec::new(), false),
         // A row that is read again takes its variance in the phase of its mean.
         "reduction" => {

@@ -280,7 +280,8 @@ fn depends(spec: &KernelSpec, text: &str, path: &[String]) -> bool {
 fn templates_read_all_parameters() {
     let specs = specs();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
-    let rooms = ["attention", "gemm", "pointwise", "reduction", "resident_loop", "rnn"];
+    let rooms =
+        ["attention", "dynamic_slice", "gemm", "pointwise", "reduction", "resident_loop", "rnn"];
     for path in rooms.map(|of| folder.join(of)) {
         for file in fs::read_dir(path).unwrap().map(|file| file.unwrap().path()) {
             let name = file.strip_prefix(&folder).unwrap().to_str().unwrap();

@@ -49,7 +49,7 @@ impl<'a> Decomposed<'a> {
         let plain = |of: &Operation| match &of.op {
             Op::Pointwise(_) | Op::Matmul(_) | Op::Signal(_) => true,
             Op::Attention(_) | Op::AttentionBackward(_) | Op::CtcLoss(_) => true,
-            Op::PointwiseLoop(_) | Op::ResidentLoop(_) => true,
+            Op::PointwiseLoop(_) | Op::ResidentLoop(_) | Op::DynamicSlice(_) => true,
             Op::Convolution(op) => op.is_unscaled(),
             Op::Rng(op) => rng::is_plain(graph, op, of),
             Op::Resample(op) => {
@@ -77,6 +77,7 @@ impl<'a> Decomposed<'a> {
                 | Op::CtcLoss(_)
                 | Op::PointwiseLoop(_)
                 | Op::ResidentLoop(_)
+                | Op::DynamicSlice(_)
                 | Op::Signal(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }

@@ -6,6 +6,7 @@
 mod attention;
 mod convolution;
 mod ctc;
+mod dynamic_slice;
 mod fields;
 mod keys;
 mod operation;

@@ -8,8 +8,8 @@ use super::fields::Fields;
 use super::keys::reference;
 use super::pointwise::{self, PointwiseJson};
 use super::{
-    attention, convolution, ctc, pointwise_loop, recurrence, resample, resident_loop, rng, signal,
-    views,
+    attention, convolution, ctc, dynamic_slice, pointwise_loop, recurrence, resample,
+    resident_loop, rng, signal, views,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ use crate::tensor::TensorDesc;
 type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
 /// The keys that select the operation besides `pointwise`, which has a form of its own.
-const KINDS: [(&str, Read); 24] = [
+const KINDS: [(&str, Read); 25] = [
     ("matmul", |fields, _| {
         let maths = MatmulMath::ALL.map(|math| (math.name(), math));
         let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
@@ -95,6 +95,7 @@ const KINDS: [(&str, Read); 24] = [
     ("transpose", views::transpose),
     ("reshape", views::reshape),
     ("concatenate", views::concatenate),
+    ("dynamic_slice", dynamic_slice::read),
 ];
 
 const POINTWISE: &str = "pointwise";
@@ -183,6 +184,7 @@ fn attributes(operation: &Operation, tensors: &[TensorDesc]) -> Vec<(&'static st
         Op::Recurrence(op) => return recurrence::write(op),
         Op::PointwiseLoop(op) => return pointwise_loop::write(op),
         Op::ResidentLoop(op) => return resident_loop::write(op),
+        Op::DynamicSlice(op) => return dynamic_slice::write(op),
         Op::Attention(op) => return attention::write(op, operation, tensors),
         Op::AttentionBackward(op) => return attention::write(&op.forward, operation, tensors),
         Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Concatenate(_) => {

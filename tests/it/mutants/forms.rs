@@ -14,6 +14,7 @@ use crate::columns::{batch_norm, statistics};
 use crate::convolution;
 use crate::convolution_data;
 use crate::ctc;
+use crate::dynamic_slice;
 use crate::gemm::cases::{self as gemm, Case, Lay};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere, weight_gradients};
 use crate::golden::{centred, chain};
@@ -505,6 +506,18 @@ fn loops() -> Vec<Form> {
     ]
 }
 
+/// Between two trips, and a step of a decoder.
+fn slices() -> Vec<Form> {
+    let turn = dynamic_slice::turn();
+    let turned = dynamic_slice::values(&turn, &[("next", 3.0), ("made", 2.0)]);
+    let ended = dynamic_slice::values(&turn, &[("next", 9.0), ("made", 6.0)]);
+    let turn = |values| (dynamic_slice::turn(), values);
+    vec![
+        form("slices_turn", "dynamic_slice", turn(turned), &[("threads", 128)]),
+        form("slices_end", "dynamic_slice", turn(ended), &[("threads", 128)]),
+    ]
+}
+
 /// Signals that pass on what they copy; the flag of a wait has its value.
 fn signals() -> Vec<Form> {
     let of = |op: Signal| {
@@ -519,6 +532,7 @@ fn signals() -> Vec<Form> {
 }
 
 pub fn forms() -> Vec<Form> {
-    let rows = rows().into_iter().chain(random()).chain(losses()).chain(loops()).chain(signals());
+    let rows = rows().into_iter().chain(random()).chain(losses()).chain(loops()).chain(slices());
+    let rows = rows.chain(signals());
     rows.chain(products()).chain(attentions()).chain(recurrences()).collect()
 }
