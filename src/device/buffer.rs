@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::device::driver::Driver;
+use crate::device::driver::{Conditional, Driver};
 use crate::device::reports::Reports;
 use crate::error::{Error, Result};
 
@@ -165,6 +165,43 @@ impl Stream {
         let handle = self.driver.event_record(self.handle)?;
         let (driver, reports) = (self.driver.clone(), self.reports.clone());
         Ok(Event { driver, reports, stream: self.handle, handle })
+    }
+
+    /// Whether what it is given is captured into a CUDA graph.
+    pub(crate) fn is_captured(&self) -> bool {
+        self.driver.capture(self.handle).is_some()
+    }
+
+    /// Adds a conditional node to the CUDA graph that it is captured into, on which the byte at an
+    /// address decides. Returns what decides, and streams that are captured into its bodies.
+    ///
+    /// # Errors
+    /// `NotSupported` where the device has none, `Driver` when the node cannot be added.
+    pub(crate) fn branch(&self, kind: Conditional, flag: u64) -> Result<(u64, Vec<Stream>)> {
+        let branching = self.driver.branch(self.handle, kind, flag)?;
+        let stream = |handle| Stream {
+            driver: self.driver.clone(),
+            reports: self.reports.clone(),
+            handle,
+            owned: true,
+        };
+        Ok((branching.condition, branching.streams.into_iter().map(stream).collect()))
+    }
+
+    /// Lets the byte at an address decide on a conditional node again.
+    ///
+    /// # Errors
+    /// `Driver` when that cannot be captured.
+    pub(crate) fn decide(&self, condition: u64, flag: u64) -> Result<()> {
+        self.driver.decide(self.handle, condition, flag)
+    }
+
+    /// Ends the body of a conditional node.
+    ///
+    /// # Errors
+    /// `Driver` when something in it cannot be captured.
+    pub(crate) fn branch_end(&self) -> Result<()> {
+        self.driver.branch_end(self.handle)
     }
 
     pub(super) fn is_of(&self, driver: &Arc<dyn Driver>) -> bool {

@@ -11,8 +11,11 @@ use cudarc::driver::{DriverError, result, sys};
 use tracing::trace;
 
 use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
+use crate::device::conditional::Conditionals;
 use crate::device::context::{Call, Primary};
-use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS};
+use crate::device::driver::{
+    Branching, Conditional, Driver, KernelName, Launch, Launchable, MAP_WORDS,
+};
 use crate::device::health::{self, Health};
 use crate::device::occupancy::Occupancy;
 use crate::device::parameters::Parameters;
@@ -96,6 +99,7 @@ fn rejected(call: &Call<'_>, error: DriverError, image: &[u8]) -> Error {
 #[derive(Debug)]
 pub(super) struct CudaDriver {
     primary: Arc<Primary>,
+    conditionals: Conditionals,
     target: Target,
     /// CUDA version, major and minor.
     version: (i32, i32),
@@ -125,7 +129,9 @@ impl CudaDriver {
         let primary = Arc::new(Primary { device, context, health });
         primary.call("open the GPU")?;
         let assembles = variable("CUDA_FORCE_PTX_JIT").is_some_and(|value| value == "1");
-        Ok(CudaDriver { target: target(device)?, primary, version: (major, minor), assembles })
+        let (target, version) = (target(device)?, (major, minor));
+        let conditionals = Conditionals::new(primary.clone());
+        Ok(CudaDriver { primary, conditionals, target, version, assembles })
     }
 }
 
@@ -284,6 +290,22 @@ impl Driver for CudaDriver {
         let _call = self.primary.call("query a capture").ok()?;
         // The default stream cannot be queried while another stream is being captured.
         captured_by(stream).unwrap_or(Some(u64::MAX))
+    }
+
+    fn prepare_conditionals(&self) -> Result<()> {
+        self.conditionals.prepare().map(drop)
+    }
+
+    fn branch(&self, stream: u64, kind: Conditional, flag: u64) -> Result<Branching> {
+        self.conditionals.begin(stream, kind, flag)
+    }
+
+    fn decide(&self, stream: u64, condition: u64, flag: u64) -> Result<()> {
+        self.conditionals.decide(stream, condition, flag)
+    }
+
+    fn branch_end(&self, stream: u64) -> Result<()> {
+        self.conditionals.end(stream)
     }
 
     fn owns(&self, stream: u64) -> Result<bool> {

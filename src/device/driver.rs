@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::compile::Image;
 use crate::device::counts::{Counters, Finding};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::TensorMap;
 use crate::target::Target;
 
@@ -39,6 +39,24 @@ pub struct SimOptions {
     pub sample: Option<u32>,
 }
 
+/// What a conditional node of a CUDA graph does with its bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conditional {
+    /// The body is executed as long as the condition is not 0.
+    While,
+    /// The first of two bodies is executed if the condition is not 0, else the second.
+    If,
+}
+
+/// A conditional node whose bodies are being captured.
+#[derive(Debug)]
+pub(crate) struct Branching {
+    /// What decides on the node.
+    pub(crate) condition: u64,
+    /// Streams that are captured into its bodies.
+    pub(crate) streams: Vec<u64>,
+}
+
 /// A device. Addresses and stream handles are defined by the implementation; stream 0 always
 /// exists.
 pub(crate) trait Driver: fmt::Debug + Send + Sync {
@@ -66,6 +84,23 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     /// Identifies the CUDA graph into which a stream is being captured, if any.
     fn capture(&self, _stream: u64) -> Option<u64> {
         None
+    }
+    /// Loads what conditional nodes need, which must not be done during a capture.
+    fn prepare_conditionals(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Adds a conditional node to the CUDA graph that a stream is being captured into, on which the
+    /// byte at an address decides.
+    fn branch(&self, _stream: u64, _kind: Conditional, _flag: u64) -> Result<Branching> {
+        Err(Error::not_supported("the device has no conditional nodes"))
+    }
+    /// Lets the byte at an address decide again.
+    fn decide(&self, _stream: u64, _condition: u64, _flag: u64) -> Result<()> {
+        Err(Error::not_supported("the device has no conditional nodes"))
+    }
+    /// Ends the capture of a body.
+    fn branch_end(&self, _stream: u64) -> Result<()> {
+        Err(Error::not_supported("the device has no conditional nodes"))
     }
     /// Whether a live stream is of the device's context.
     fn owns(&self, _stream: u64) -> Result<bool> {

@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "another library's stream is a number that nobody can check")]
 
 mod buffer;
+mod conditional;
 mod context;
 mod counts;
 mod cuda;
@@ -35,7 +36,7 @@ pub use buffer::{Buffer, Event, Stream};
 #[cfg(feature = "sim")]
 pub use counts::{Bound, Estimate, InstructionClass};
 pub use counts::{Counters, Finding};
-pub(crate) use driver::{Driver, KernelName, Launchable, MAP_WORDS};
+pub(crate) use driver::{Conditional, Driver, KernelName, Launchable, MAP_WORDS};
 pub use driver::{Launch, SimOptions};
 pub(crate) use reports::{REPORT_BYTES, ReportSite, Waited};
 
@@ -283,6 +284,14 @@ impl Device {
     ) -> Device {
         let driver = Arc::new(null::NullDriver::capturing(target, capture));
         Device::of(driver, "null")
+    }
+
+    /// Loads what conditional nodes of CUDA graphs need, which must not be done during a capture.
+    ///
+    /// # Errors
+    /// `Driver` when the driver refuses it.
+    pub(crate) fn prepare_conditionals(&self) -> Result<()> {
+        self.driver.prepare_conditionals()
     }
 
     pub(crate) fn capture(&self, stream: &Stream) -> Option<u64> {

@@ -8,7 +8,7 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::layers::loops_planned::Planned;
 use crate::layers::loops_run::Run;
-use crate::loops::{LoopStep, Network, Refusals, Step};
+use crate::loops::{LoopStep, Network, Refusals, Step, WhileStep};
 use crate::plan::{ALIGNMENT, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
@@ -43,6 +43,9 @@ impl Kiln {
 
     fn loops_without(&self, network: &Network, refused: Refusals) -> Result<LoopsPlan> {
         let (program, plans) = network.served(refused, |graph| self.plan(graph))?;
+        if network.is_on_device() {
+            self.device().prepare_conditionals()?;
+        }
         let zeros = self.device().upload(&vec![0; program.zero_bytes.max(1) as usize])?;
         let (network, owner) = (network.clone(), self.device().owner());
         let inner = Planned { network, program, plans, zeros, owner };
@@ -69,7 +72,10 @@ impl LoopsPlan {
 
     /// Runs the network on a stream, with memory or values of its inputs and outputs by uid.
     ///
-    /// Waits for the device where a count or a condition is needed that it computes.
+    /// Waits for the device where a count or a condition is needed that it computes. A stream may be
+    /// captured into a CUDA graph where the network is [on the device](Network::on_device):
+    /// conditional nodes are its loops and branches, replays make as many trips as counts and
+    /// conditions then say, and [`LoopsPlan::check_replay`] tells of errors.
     ///
     /// # Errors
     /// `BadParam` when the pack lacks a tensor or has one that the network has not, when memory is
@@ -83,6 +89,20 @@ impl LoopsPlan {
     pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
         let workspace = self.check(pack)?;
         Run::new(&self.inner, stream, pack, workspace).run()
+    }
+
+    /// What went wrong in the last run of a network on the device that was captured into a CUDA
+    /// graph, of which an execution outside of captures tells itself: loops that are in no other
+    /// loop or branch are looked at. Waits for the stream.
+    ///
+    /// # Errors
+    /// As [`LoopsPlan::execute`].
+    pub fn check_replay(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
+        if !self.inner.network.is_on_device() {
+            return Err(Error::bad_param("the network is not on the device: nothing replays it"));
+        }
+        let workspace = self.check(pack)?;
+        Run::new(&self.inner, stream, pack, workspace).replayed()
     }
 
     /// Checks a pack; returns the address of the workspace.
@@ -177,6 +197,7 @@ impl fmt::Debug for LoopsPlan {
                 Step::Run(_) => 0,
                 Step::Looped(_) => 1,
                 Step::Loop(LoopStep { test, body, .. }) => 1 + loops(test) + loops(body),
+                Step::While(WhileStep { body, .. }) => 1 + loops(body),
                 Step::Conditional(of) => loops(&of.then) + loops(&of.otherwise),
             };
             steps.iter().map(own).sum()

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::device::Stream;
-use crate::error::Result;
+use crate::device::{Conditional, Stream};
+use crate::error::{Error, Result};
 use crate::layers::loops_planned::Planned;
 use crate::loops::{
     Along, ConditionalStep, Loop, LoopOperation, LoopStep, MOVED_FROM, MOVED_TO, Moment, Place,
-    Region, Stacked, Step, Trace, Turned,
+    Region, Stacked, Step, Trace, Turned, WhileStep,
 };
 use crate::plan::{DeviceMemory, Slot, VariantPack};
 
@@ -15,6 +15,10 @@ use crate::plan::{DeviceMemory, Slot, VariantPack};
 pub(super) struct Run<'a> {
     of: &'a Planned,
     stream: &'a Stream,
+    /// Where the stream is captured, those that are captured into bodies of conditional nodes, the
+    /// innermost last.
+    bodies: Vec<Stream>,
+    captured: bool,
     pack: &'a VariantPack,
     workspace: u64,
     /// The trip that each loop is in; after it, the number of its trips.
@@ -40,6 +44,8 @@ impl<'a> Run<'a> {
         Run {
             of,
             stream,
+            bodies: Vec::new(),
+            captured: stream.is_captured(),
             pack,
             workspace,
             trips: HashMap::new(),
@@ -57,6 +63,29 @@ impl<'a> Run<'a> {
     /// As [`LoopsPlan::execute`](crate::layers::LoopsPlan::execute).
     pub(super) fn run(mut self) -> Result<()> {
         self.steps(&self.of.program.steps)?;
+        self.told()
+    }
+
+    /// What went wrong in a replay of a CUDA graph: what is known of it are the loops outside of
+    /// others.
+    ///
+    /// # Errors
+    /// As [`Run::run`].
+    pub(super) fn replayed(mut self) -> Result<()> {
+        for step in &self.of.program.steps {
+            match step {
+                Step::While(step) => {
+                    let trips = self.read(step.trip)?;
+                    self.noted(step, trips)?;
+                }
+                Step::Looped(step) => self.looped(step)?,
+                _ => {}
+            }
+        }
+        self.told()
+    }
+
+    fn told(&self) -> Result<()> {
         let network = &self.of.network;
         let trouble = if self.suspect { network.trouble(&self.trace) } else { None };
         trouble.map_or(Ok(()), |trouble| Err(trouble.error(network)))
@@ -67,7 +96,10 @@ impl<'a> Run<'a> {
             Step::Run(graph) => self.graph(*graph),
             Step::Loop(step) => self.trips(step),
             Step::Conditional(step) => self.branch(step),
+            // What a replay does is not known here.
+            Step::Looped(_) if self.captured => Ok(()),
             Step::Looped(step) => self.looped(step),
+            Step::While(step) => self.while_going(step),
         })
     }
 
@@ -90,7 +122,7 @@ impl<'a> Run<'a> {
         }
         match (from, to) {
             (Slot::Memory { address: from, .. }, Slot::Memory { address: to, .. }) if bytes > 0 => {
-                self.stream.copy(from, to, bytes)
+                self.stream().copy(from, to, bytes)
             }
             _ => Ok(()),
         }
@@ -101,10 +133,49 @@ impl<'a> Run<'a> {
         let address = self.workspace + self.of.program.places.bytes;
         let bytes = plan.workspace_bytes();
         self.own.workspace = Some(Slot::foreign(DeviceMemory { address, bytes }));
-        plan.execute(self.stream, &self.own)
+        plan.execute(self.stream(), &self.own)
+    }
+
+    /// The stream that work is given.
+    fn stream(&self) -> &Stream {
+        self.bodies.last().unwrap_or(self.stream)
+    }
+
+    /// Steps in the body of a conditional node, which `stream` is captured into.
+    fn within(&mut self, stream: Stream, steps: &'a [Step]) -> Result<()> {
+        self.bodies.push(stream);
+        self.steps(steps)
+    }
+
+    fn end_body(&mut self) -> Result<()> {
+        self.bodies.pop().map_or(Ok(()), |body| body.branch_end())
+    }
+
+    /// Captures the steps of two branches, of which the device takes one.
+    fn branch_on_device(&mut self, step: &'a ConditionalStep, flag: u64) -> Result<()> {
+        let (_, bodies) = self.stream().branch(Conditional::If, flag)?;
+        for (body, steps) in bodies.into_iter().zip([&step.then, &step.otherwise]) {
+            self.within(body, steps)?;
+            self.end_body()?;
+        }
+        Ok(())
+    }
+
+    /// Captures the trips of a loop.
+    fn while_on_device(&mut self, step: &'a WhileStep, go: u64) -> Result<()> {
+        let (condition, bodies) = self.stream().branch(Conditional::While, go)?;
+        for body in bodies {
+            self.within(body, &step.body)?;
+            self.stream().decide(condition, go)?;
+            self.end_body()?;
+        }
+        Ok(())
     }
 
     fn branch(&mut self, step: &'a ConditionalStep) -> Result<()> {
+        if let (true, Slot::Memory { address, .. }) = (self.captured, self.slot(step.condition)) {
+            return self.branch_on_device(step, address);
+        }
         let is_true = self.number(step.condition)? != 0;
         let around = self.around(self.of.network.nest(step.y));
         self.trace.taken.insert((step.y, around), is_true);
@@ -209,6 +280,42 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Makes trips while the device says that there is another one.
+    fn while_going(&mut self, step: &'a WhileStep) -> Result<()> {
+        let of = step.of;
+        if let (true, Slot::Memory { address, .. }) = (self.captured, self.slot(step.go)) {
+            return self.while_on_device(step, address);
+        }
+        let mut n = 0;
+        while self.read(step.go)? != 0 {
+            self.trips.insert(of, n);
+            self.steps(&step.body)?;
+            n += 1;
+        }
+        self.noted(step, n)
+    }
+
+    /// Notes how a loop ended that the device went through.
+    fn noted(&mut self, step: &WhileStep, n: i64) -> Result<()> {
+        let of = step.of;
+        self.trips.insert(of, n);
+        let key = (of, self.around(self.of.network.around(of)));
+        let count = step.count.map(|count| self.read(count)).transpose()?;
+        if let Some(condition) = step.condition {
+            let ends = self.read(condition)? == 0;
+            if count.is_some_and(|count| count.max(0) == n) {
+                self.trace.counted.insert(key.clone());
+            } else if !ends {
+                self.trace.endless.insert(key.clone());
+                self.suspect = true;
+            }
+        }
+        let tested = i64::from(step.condition.is_some());
+        self.suspect |= n.saturating_add(tested) > step.least_extent || n > step.least_length;
+        self.trace.trips.insert(key, n);
+        Ok(())
+    }
+
     /// Clears what trips have not written of a loop output, and turns the order of what they have.
     fn finish(&mut self, stacked: &Stacked, n: i64) -> Result<()> {
         let Stacked { y, step, length, bytes, clear, .. } = *stacked;
@@ -250,11 +357,16 @@ impl<'a> Run<'a> {
     fn read(&self, uid: i64) -> Result<i64> {
         match self.slot(uid) {
             Slot::Value(value) => Ok(value as i64),
+            Slot::Memory { .. } if self.captured => Err(Error::not_supported(format!(
+                "the stream is captured, and the host needs `{}`: only a network on the device \
+                 (`Network::on_device`) runs without it",
+                self.of.network.reference(uid)
+            ))),
             Slot::Memory { address, .. } => {
                 let dtype = self.of.program.numbers[&uid];
                 let mut bytes = [0; 8];
                 let own = &mut bytes[..dtype.bytes()];
-                self.stream.read(address, own)?;
+                self.stream().read(address, own)?;
                 Ok(dtype.read(own) as i64)
             }
         }
@@ -270,9 +382,11 @@ impl<'a> Run<'a> {
             }
             Place::Own(region) => self.region(region),
             Place::Same(of) => self.slot(of),
-            Place::Ring { of, region, slots, moment } => {
+            Place::Number(value) => Slot::Value(value as f64),
+            Place::Ring { of, region, slots, moment, carried } => {
                 let at = match moment {
                     Moment::Start => 0,
+                    moment if carried => i64::from(moment == Moment::Next),
                     Moment::Now => self.trips[&of] % slots,
                     Moment::Next => (self.trips[&of] + 1) % slots,
                 };

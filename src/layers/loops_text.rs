@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::layers::loops::LoopsPlan;
-use crate::loops::{ConditionalStep, Loop, LoopStep, Step, TripLimit};
+use crate::loops::{ConditionalStep, Loop, LoopStep, Step, TripLimit, WhileStep};
 
 impl LoopsPlan {
     /// What is launched, a line for each graph, loop and branch; graphs are counted from 1 as in
@@ -38,6 +38,13 @@ impl LoopsPlan {
                 self.trips(step).into_iter().for_each(&mut line);
                 self.write(&step.test, depth + 1, text);
                 self.write(&step.body, depth + 1, text);
+                self.write(rest, depth, text);
+            }
+            Some((Step::While(WhileStep { of, body, .. }), rest)) => {
+                let limits = self.limits(*of);
+                line(format!("{limits}: the device says whether there is another trip"));
+                self.refused(*of).into_iter().for_each(&mut line);
+                self.write(body, depth + 1, text);
                 self.write(rest, depth, text);
             }
             Some((Step::Looped(step), rest)) => {

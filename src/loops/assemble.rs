@@ -32,7 +32,8 @@ impl Network {
             layer => layer,
         };
         let layers: Vec<Layer> = layers.into_iter().map(resolve).collect();
-        let mut network = Network { tensors, layers, loops, nesting: Nesting::default() };
+        let (nest, on_device) = (Nesting::default(), false);
+        let mut network = Network { tensors, layers, loops, nesting: nest, on_device };
         for layer in &network.layers {
             check_layer(&network, layer)?;
         }

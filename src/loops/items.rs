@@ -54,6 +54,10 @@ pub(super) struct Items<'a> {
     pub(super) conditions: HashMap<Loop, i64>,
     /// Where outputs are written whose order turns.
     pub(super) turned: HashMap<i64, i64>,
+    /// What a trip has for each loop output, where the device stacks it.
+    pub(super) stacked: HashMap<i64, i64>,
+    /// Whether the device goes through loops.
+    on_device: bool,
     fresh: i64,
 }
 
@@ -62,7 +66,7 @@ impl<'a> Items<'a> {
     ///
     /// # Errors
     /// As the network's tensors.
-    pub(super) fn of(network: &'a Network) -> Result<Items<'a>> {
+    pub(super) fn of(network: &'a Network, on_device: bool) -> Result<Items<'a>> {
         let fresh = network.tensors().last().map_or(0, |tensor| tensor.uid.max(0)) + 1;
         let mut all = Items {
             network,
@@ -73,6 +77,8 @@ impl<'a> Items<'a> {
             writers: HashMap::new(),
             conditions: HashMap::new(),
             turned: HashMap::new(),
+            stacked: HashMap::new(),
+            on_device,
             fresh,
         };
         all.add_layers();
@@ -135,7 +141,7 @@ impl<'a> Items<'a> {
     /// How many trips of a loop are made before their conditions are read.
     pub(super) fn ahead(&self, of: Loop) -> i64 {
         let network = self.network;
-        if network.limit(of, TripLimit::While).is_none() {
+        if self.on_device || network.limit(of, TripLimit::While).is_none() {
             return 1;
         }
         // The host must know the trips and branches inside.
@@ -206,7 +212,7 @@ impl<'a> Items<'a> {
     }
 
     /// A tensor that is not the network's, like one that is.
-    fn make(&mut self, like: &TensorDesc) -> i64 {
+    pub(super) fn make(&mut self, like: &TensorDesc) -> i64 {
         let uid = self.fresh;
         self.fresh += 1;
         let desc = TensorDesc { uid, name: String::new(), is_virtual: true, ..like.clone() };
@@ -224,7 +230,13 @@ impl<'a> Items<'a> {
         for layer in network.layers() {
             if let Layer::Iterator { of, x, axis, reverse, y } = layer {
                 let (of, whole, axis, reverse) = (*of, *x, *axis, *reverse);
-                self.places.set(*y, Place::Element { of, whole, axis, reverse });
+                if self.on_device {
+                    self.own(*y)?;
+                    let item = self.loop_item(of);
+                    self.items[item].reads.push(whole);
+                } else {
+                    self.places.set(*y, Place::Element { of, whole, axis, reverse });
+                }
             }
         }
         self.place_rings()?;
@@ -273,8 +285,8 @@ impl<'a> Items<'a> {
                 let packed = TensorDesc::packed(0, "", &self.base(*y)?.dims, self.base(*y)?.dtype);
                 let bytes = ring_element(packed.span_bytes()?) * slots as u64;
                 let region = self.places.region(bytes);
-                let (of, moment) = (*of, Moment::Now);
-                self.places.set(*y, Place::Ring { of, region, slots, moment });
+                let (of, moment, carried) = (*of, Moment::Now, self.on_device);
+                self.places.set(*y, Place::Ring { of, region, slots, moment, carried });
             }
         }
         for layer in network.layers() {
@@ -288,10 +300,10 @@ impl<'a> Items<'a> {
 
     /// Lets a recurrence find its initial value and its next ones.
     fn place_recurrence(&mut self, of: Loop, initial: i64, next: i64, y: i64) -> Result<()> {
-        let Some(Place::Ring { region, slots, .. }) = self.places.get(y) else {
+        let Some(Place::Ring { region, slots, carried, .. }) = self.places.get(y) else {
             unreachable!("rings were placed")
         };
-        let ring = |moment| Place::Ring { of, region, slots, moment };
+        let ring = |moment| Place::Ring { of, region, slots, moment, carried };
         self.want(next, ring(Moment::Next), &self.scopes.body(of))?;
         let path = self.scopes.loops[&of].clone();
         let start = self.want(initial, ring(Moment::Start), &path)?;
@@ -308,7 +320,8 @@ impl<'a> Items<'a> {
         let mut condition = x;
         if ahead > 1 && varies && !self.places.get(x).is_some_and(is_kept) {
             let region = self.places.region(ring_element(1) * ahead as u64);
-            let ring = Place::Ring { of, region, slots: ahead, moment: Moment::Now };
+            let (moment, carried) = (Moment::Now, false);
+            let ring = Place::Ring { of, region, slots: ahead, moment, carried };
             condition = self.want(x, ring, &self.scopes.body(of))?;
         }
         self.conditions.insert(of, condition);
@@ -318,6 +331,9 @@ impl<'a> Items<'a> {
     fn place_output(&mut self, of: Loop, output: LoopOutput, x: i64, y: i64) -> Result<()> {
         let Some((axis, length)) = output.concatenated() else { return Ok(()) };
         self.own(y)?;
+        if self.on_device {
+            return self.place_stacked(of, x, y);
+        }
         let mut reverse = matches!(output, LoopOutput::Reverse { .. });
         let mut whole = y;
         if reverse && self.network.limit(of, TripLimit::While).is_some() {
@@ -335,6 +351,26 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
+    /// Gives an element of a loop output that the device stacks a place.
+    fn place_stacked(&mut self, of: Loop, x: i64, y: i64) -> Result<()> {
+        let body = self.scopes.body(of);
+        // Behind a trip, states have gone on.
+        let stays = matches!(
+            self.places.get(x),
+            Some(Place::Own(_) | Place::Ring { moment: Moment::Next, .. })
+        );
+        let is_here = self.writers.get(&x).is_some_and(|at| self.items[*at].path == body);
+        let element = match stays && is_here {
+            true => x,
+            false => {
+                let region = self.places.region(self.packed_bytes(x)?);
+                self.want(x, Place::Own(region), &body)?
+            }
+        };
+        self.stacked.insert(y, element);
+        Ok(())
+    }
+
     fn packed_bytes(&self, uid: i64) -> Result<u64> {
         let base = self.base(uid)?;
         TensorDesc::packed(0, "", &base.dims, base.dtype).span_bytes()
@@ -349,7 +385,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    fn loop_item(&self, of: Loop) -> usize {
+    pub(super) fn loop_item(&self, of: Loop) -> usize {
         let is_own = |item: &Item| matches!(item.work, Work::Loop(own) if own == of);
         self.items.iter().position(is_own).expect("every loop that is left is an item")
     }

@@ -27,6 +27,8 @@ struct NetworkJson<L> {
     tensors: Vec<TensorJson>,
     loops: Vec<LoopJson>,
     layers: Vec<L>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    on_device: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -114,7 +116,7 @@ impl Network {
     pub fn from_json(text: &str) -> Result<Network> {
         let document: DocumentJson<Map<String, Value>> =
             serde_json::from_str(text).map_err(malformed)?;
-        let NetworkJson { tensors, loops, layers } = document.network;
+        let NetworkJson { tensors, loops, layers, on_device } = document.network;
         let mut tensors = read_tensors(tensors)?;
         tensors.sort_by_key(|tensor| tensor.uid);
         let reader = Reader { tensors: &tensors, loops: &loops };
@@ -128,7 +130,8 @@ impl Network {
             trips_max: *trips_max,
         };
         let loops = loops.iter().map(loop_of).collect();
-        Network::new(tensors, layers, loops)
+        let network = Network::new(tensors, layers, loops)?;
+        Ok(if on_device { network.on_device() } else { network })
     }
 
     /// Writes the document that [`Network::from_json`] reads.
@@ -137,6 +140,7 @@ impl Network {
             tensors: self.tensors().iter().map(write_tensor).collect(),
             loops: self.loops().map(|of| self.loop_json(of)).collect(),
             layers: self.layers().iter().map(|layer| self.layer_json(layer)).collect(),
+            on_device: self.is_on_device(),
         };
         serde_json::to_string_pretty(&DocumentJson { network }).expect("plain data is JSON")
     }

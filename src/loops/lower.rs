@@ -27,23 +27,31 @@ impl Network {
     /// `NotSupported` where a graph cannot say what a layer means.
     pub(crate) fn lowered(&self, refused: &Refusals) -> Result<Program> {
         let (network, ladder) = self.hoisted()?.with_operations(refused)?;
-        network.steps(ladder)
+        network.steps(ladder, self.on_device)
     }
 
-    fn steps(&self, ladder: Ladder) -> Result<Program> {
-        let items = Items::of(self)?;
-        let readers = items.readers();
-        let (needs, graphs) = (Vec::new(), Vec::new());
-        let mut lowering = Lowering { items, readers, needs, graphs, ladder, zero_bytes: 0 };
+    fn steps(&self, ladder: Ladder, on_device: bool) -> Result<Program> {
+        let items = Items::of(self, on_device)?;
+        let mut lowering = Lowering {
+            readers: items.readers(),
+            items,
+            needs: Vec::new(),
+            graphs: Vec::new(),
+            ladder,
+            zero_bytes: 0,
+            on_device,
+            going: Vec::new(),
+        };
         for uid in lowering.ladder.operations.clone().iter().filter_map(|of| of.count) {
             lowering.items.own(uid)?;
         }
         lowering.needs = lowering.needs_of_all();
         let steps = lowering.region(&Path::new())?;
-        let Lowering { items, graphs, ladder, mut zero_bytes, .. } = lowering;
+        let Lowering { items, graphs, ladder, mut zero_bytes, going, .. } = lowering;
         let (elements, mut numbers) = (items.elements()?, items.numbers()?);
         let read = ladder.operations.iter().flat_map(|of| of.count.into_iter().chain(of.trips));
         numbers.extend(read.map(|uid| (uid, DType::I32)));
+        numbers.extend(going);
         for Along { bytes, .. } in elements.values().filter(|of| of.extent == 0) {
             zero_bytes = zero_bytes.max(*bytes);
         }
@@ -51,8 +59,8 @@ impl Network {
     }
 }
 
-struct Lowering<'a> {
-    items: Items<'a>,
+pub(super) struct Lowering<'a> {
+    pub(super) items: Items<'a>,
     /// The items that read each tensor.
     readers: HashMap<i64, Vec<usize>>,
     /// For each item, those of the same body or branch that come before it.
@@ -60,6 +68,9 @@ struct Lowering<'a> {
     graphs: Vec<OperationGraph>,
     ladder: Ladder,
     zero_bytes: u64,
+    on_device: bool,
+    /// Types of the tensors that say how far loops are which the device goes through.
+    pub(super) going: Vec<(i64, DType)>,
 }
 
 impl Lowering<'_> {
@@ -153,6 +164,7 @@ impl Lowering<'_> {
             for at in ready {
                 let path = self.items.items[at].path.clone();
                 match self.items.items[at].work {
+                    Work::Loop(of) if self.on_device => steps.extend(self.turns(of, &path)?),
                     Work::Loop(of) => steps.push(self.trips(of, &path)?),
                     Work::Conditional(layer) => steps.push(self.branches(layer, &path)?),
                     Work::Operation(_) => unreachable!("ready operations were in the group"),
@@ -199,6 +211,11 @@ impl Lowering<'_> {
                 self.items.own(*uid)?;
             }
         }
+        self.launched(operations)
+    }
+
+    /// A graph of operations whose tensors are virtual or have places.
+    pub(super) fn launched(&mut self, mut operations: Vec<Operation>) -> Result<Step> {
         let mut tensors: HashMap<i64, TensorDesc> = HashMap::new();
         for uid in operations.iter().flat_map(|of| of.inputs.iter().chain(&of.outputs)) {
             tensors.insert(*uid, self.items.desc(*uid)?);
@@ -209,15 +226,21 @@ impl Lowering<'_> {
         Ok(Step::Run(self.graphs.len() - 1))
     }
 
-    fn trips(&mut self, of: Loop, path: &Path) -> Result<Step> {
-        let network = self.items.network;
+    /// The steps of a trip: what its condition needs, and the rest.
+    pub(super) fn body(&mut self, of: Loop, path: &Path) -> Result<(Vec<Step>, Vec<Step>)> {
         let body = inside(path, Frame::Body(of));
         let condition = self.items.conditions.get(&of).copied();
         let all = self.items_in(&body);
         let tested = condition.map_or(BTreeSet::new(), |uid| self.closure(uid, &body));
         let test = self.emit(&all, &tested)?;
         let rest = all.iter().copied().filter(|at| !tested.contains(at)).collect();
-        let rest = self.emit(&all, &rest)?;
+        Ok((test, self.emit(&all, &rest)?))
+    }
+
+    fn trips(&mut self, of: Loop, path: &Path) -> Result<Step> {
+        let network = self.items.network;
+        let condition = self.items.conditions.get(&of).copied();
+        let (test, rest) = self.body(of, path)?;
         let mut stacked = Vec::new();
         for layer in network.boundaries(of) {
             let Layer::LoopOutput { output, y, .. } = layer else { continue };

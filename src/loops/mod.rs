@@ -69,6 +69,7 @@ mod sequence;
 mod served;
 mod text;
 mod trouble;
+mod turn;
 mod validate;
 
 pub use builder::NetworkBuilder;
@@ -80,5 +81,6 @@ pub use network::{LoopDescriptor, Network, TRIPS_MAX};
 pub(crate) use place::{Moment, Place, Region};
 pub(crate) use program::{
     Along, ConditionalStep, LoopStep, MOVED_FROM, MOVED_TO, Program, Stacked, Step, Turned,
+    WhileStep,
 };
 pub(crate) use trouble::Trouble;

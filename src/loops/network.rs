@@ -30,9 +30,24 @@ pub struct Network {
     pub(super) layers: Vec<Layer>,
     pub(super) loops: Vec<LoopDescriptor>,
     pub(super) nesting: Nesting,
+    /// See [`Network::on_device`].
+    pub(super) on_device: bool,
 }
 
 impl Network {
+    /// The same network, of which the host knows no number when it runs: the device goes through
+    /// loops that are launched trip by trip and takes branches, so that nothing waits for the host
+    /// and a stream may be captured into a CUDA graph.
+    #[must_use]
+    pub fn on_device(self) -> Network {
+        Network { on_device: true, ..self }
+    }
+
+    /// Whether it is a network [on the device](Network::on_device).
+    pub fn is_on_device(&self) -> bool {
+        self.on_device
+    }
+
     /// All tensors, sorted by uid.
     pub fn tensors(&self) -> &[TensorDesc] {
         &self.tensors

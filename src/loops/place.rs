@@ -44,6 +44,9 @@ pub(crate) enum Place {
         slots: i64,
         /// Which one it is.
         moment: Moment,
+        /// Whether the next element is moved to where that of the trip is, the first one, behind
+        /// each trip; else the places turn.
+        carried: bool,
     },
     /// An element of a tensor along an axis.
     Element {
@@ -71,6 +74,8 @@ pub(crate) enum Place {
     },
     /// The memory of another tensor.
     Same(i64),
+    /// A number that is passed by value.
+    Number(i64),
 }
 
 /// The places of tensors by uid, and the workspace that they take.
@@ -128,6 +133,7 @@ impl Places {
             None => TensorDesc { is_virtual: true, ..packed() },
             Some(Place::Own(_) | Place::Ring { .. }) => packed(),
             Some(Place::Given(of)) => of_other(tensor(of)?.clone()),
+            Some(Place::Number(_)) => TensorDesc { by_value: true, ..packed() },
             Some(Place::Same(of)) => of_other(self.desc(tensor(of)?, tensor)?),
             Some(Place::Element { whole, axis, .. } | Place::Slice { whole, axis, .. }) => {
                 let whole = self.desc(tensor(whole)?, tensor)?;

@@ -61,6 +61,29 @@ pub(crate) enum Step {
     Conditional(ConditionalStep),
     /// A loop that the graph before did.
     Looped(LoopOperation),
+    /// The trips of a loop that the device goes through.
+    While(WhileStep),
+}
+
+/// A loop that the device goes through: what its trips read and write does not depend on the trip.
+#[derive(Debug, Clone)]
+pub(crate) struct WhileStep {
+    /// The loop.
+    pub(crate) of: Loop,
+    /// The tensor that says whether another trip is made.
+    pub(crate) go: i64,
+    /// The tensor that has the number of trips so far.
+    pub(crate) trip: i64,
+    /// The tensor that has the most trips.
+    pub(crate) count: Option<i64>,
+    /// The tensor that is true in all trips that are made.
+    pub(crate) condition: Option<i64>,
+    /// A trip, and what decides whether there is another one.
+    pub(crate) body: Vec<Step>,
+    /// The least extent that the loop iterates over.
+    pub(crate) least_extent: i64,
+    /// The least length of its outputs.
+    pub(crate) least_length: i64,
 }
 
 /// A loop.

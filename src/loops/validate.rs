@@ -21,8 +21,12 @@ pub(super) fn check_layer(network: &Network, layer: &Layer) -> Result<()> {
     }
     match layer {
         Layer::Operation(operation) => {
-            let in_place = matches!(&operation.op, Op::Concatenate(op) if op.in_place.is_some());
-            if in_place || matches!(operation.op, Op::Signal(_)) {
+            let sees_memory = match &operation.op {
+                Op::Concatenate(op) => op.in_place.is_some(),
+                Op::DynamicSlice(op) => op.writes(),
+                op => matches!(op, Op::Signal(_)),
+            };
+            if sees_memory {
                 let rule = "a network has no memory of its tensors that another could see";
                 return Err(Error::not_supported(format!("{}: {rule}", operation.op)));
             }

@@ -158,6 +158,7 @@ pub fn check(network: &Network, named: Named, output: &str) -> Vec<f64> {
         actual
     };
     run(kiln.build_launched_loops(network));
+    run(kiln.build_launched_loops(&network.clone().on_device()));
     let actual = run(kiln.build_loops(network));
     let uid = network.outputs().find(|of| of.name == output).unwrap().uid;
     actual[&uid].clone()
@@ -170,7 +171,12 @@ pub fn fails(network: &Network, named: Named, text: &str) {
     let error = reference::evaluate_network(network, &inputs).expect_err("the interpreter refuses");
     assert_eq!(error.to_string(), text);
     let kiln = harness::kiln();
-    for plan in [kiln.build_launched_loops(network), kiln.build_loops(network)] {
+    let on_device = network.clone().on_device();
+    for plan in [
+        kiln.build_launched_loops(network),
+        kiln.build_launched_loops(&on_device),
+        kiln.build_loops(network),
+    ] {
         let plan = plan.unwrap_or_else(|error| panic!("{error}"));
         let error = run_plan(kiln, &plan, &inputs).expect_err("the run refuses");
         assert_eq!(error.to_string(), text);

@@ -237,7 +237,7 @@ impl Writer {
 }
 
 /// The network of a seed and values of its inputs.
-fn network_of(seed: u64) -> (Network, Values) {
+pub fn network_of(seed: u64) -> (Network, Values) {
     let mut random = Random(seed);
     let mut net = Net::default();
     let dims = [[1, 4], [3, 8], [2, 5]][random.below(3)];
@@ -295,7 +295,8 @@ enum Given {
 fn check(seed: u64) -> Given {
     let (network, inputs) = network_of(seed);
     let kiln = harness::simulated_by_turns("sim", seed).expect("it opens");
-    // Every second one without a step of the ladder.
+    // Every second one without a step of the ladder, half of them on the device.
+    let network = if seed % 4 < 2 { network } else { network.on_device() };
     let plan = match seed % 2 {
         0 => kiln.build_loops(&network),
         _ => kiln.build_launched_loops(&network),

@@ -33,6 +33,8 @@ pub struct Capture {
     /// The stream that the capture began with, which ends it.
     pub origin: u64,
     pub nodes: Vec<Task>,
+    /// The graph that the nodes are added to; one of its own has the capture's id.
+    pub graph: u64,
     /// A call that captures forbid was made meanwhile.
     pub invalid: bool,
 }
@@ -108,13 +110,20 @@ impl Streams {
         self.captures.contains_key(&id)
     }
 
-    /// Begins a capture at a stream.
-    pub fn begin(&mut self, id: u64, origin: u64, mode: CUstreamCaptureMode) -> Outcome {
+    /// Begins a capture at a stream, into a graph.
+    pub fn begin(
+        &mut self,
+        id: u64,
+        graph: u64,
+        origin: u64,
+        mode: CUstreamCaptureMode,
+    ) -> Outcome {
         if self.capture(origin)?.is_some() {
             return Err(CUDA_ERROR_ILLEGAL_STATE);
         }
         let thread = std::thread::current().id();
-        let capture = Capture { id, mode, thread, origin, nodes: Vec::new(), invalid: false };
+        let nodes = Vec::new();
+        let capture = Capture { id, mode, thread, origin, nodes, graph, invalid: false };
         match self.all.get_mut(&origin) {
             Some(stream) => stream.capture = Some(id),
             None => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
@@ -138,7 +147,13 @@ impl Streams {
         }
     }
 
-    /// Ends a capture at the stream that it began with; returns its id and its nodes.
+    /// The nodes that are captured into a graph.
+    pub fn nodes_of(&mut self, graph: u64) -> Option<&mut Vec<Task>> {
+        let mut all = self.captures.values_mut();
+        all.find(|of| of.graph == graph).map(|of| &mut of.nodes)
+    }
+
+    /// Ends a capture at the stream that it began with; returns its graph and its nodes.
     pub fn end(&mut self, origin: u64) -> Outcome<(u64, Vec<Task>)> {
         let id = self.get(origin)?.capture.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
         let capture = self.captures.get(&id).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
@@ -156,7 +171,7 @@ impl Streams {
         if capture.invalid {
             return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
-        Ok((id, capture.nodes))
+        Ok((capture.graph, capture.nodes))
     }
 
     /// A call that might wait for the device: forbidden while a stream is captured, unless this

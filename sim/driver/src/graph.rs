@@ -4,6 +4,7 @@ use std::ffi::{c_uint, c_ulonglong};
 
 use cudarc::driver::sys::cudaError_enum::*;
 
+use crate::conditional::{defaults, resolved, set};
 use crate::machine::{MACHINE, driver};
 use crate::outcome::Outcome;
 use crate::pointer::{Call, Out};
@@ -12,6 +13,7 @@ use crate::user_object::{drop_all, share};
 fn instantiate(exec: Out<u64>, graph: u64) -> Outcome {
     let mut state = MACHINE.current()?;
     let nodes = state.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_HANDLE)?.clone();
+    let nodes = resolved(&state.graphs, &nodes)?;
     let handle = state.handle();
     state.graphs.insert(handle, nodes);
     share(&mut state, graph, handle);
@@ -76,7 +78,11 @@ driver! {
             return Ok(());
         }
         state.streams.uncaptured(stream)?;
+        let conditions = defaults(&state.conditions, &nodes);
         drop(state);
+        for (condition, value) in conditions {
+            set(&MACHINE.device, condition, value)?;
+        }
         MACHINE.run(&nodes)
     }
 

@@ -5,6 +5,7 @@ use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::{Accuracy, Module};
 
 use crate::fat_binary;
+use crate::merge::merge;
 use crate::objects::Loaded;
 use crate::occupancy::gpu;
 use crate::outcome::Outcome;
@@ -17,6 +18,11 @@ const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 const FATBIN_WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 const ARCHIVE: [u8; 4] = *b"!<ar";
 const LTO_IR: [u8; 4] = 0x7f4e_43ed_u32.to_le_bytes();
+
+/// The function of the device runtime that decides on a node of a graph, which drivers link with
+/// kernels that call it.
+const SET_CONDITIONAL: &str = "cudaGraphSetConditional";
+const CONDITIONAL: &str = include_str!("conditional.ptx");
 
 /// Says why an image is not one, with what to do about it.
 fn refuse<T>(code: CUresult, why: &str) -> Outcome<T> {
@@ -111,6 +117,11 @@ pub fn load(text: &str, max_registers: Option<u32>) -> Result<Loaded, (CUresult,
         (CUDA_ERROR_INVALID_PTX, error.to_string())
     };
     let accuracy = SETTINGS.as_ref().map_or(Accuracy::Nearest, |all| all.accuracy);
+    // What the driver has for nodes of graphs that kernels decide on.
+    let text = match text.contains(SET_CONDITIONAL) {
+        true => &merge(&[text.to_owned(), CONDITIONAL.to_owned()]),
+        false => text,
+    };
     let module = Module::load_with(text, accuracy).map_err(rejected)?;
     Ok(Loaded { module, max_registers: max_registers.or(kept) })
 }

@@ -24,6 +24,7 @@ mod allocation;
 mod attribute;
 mod capability;
 mod capture;
+mod conditional;
 mod constant_bank;
 mod context;
 mod copy;

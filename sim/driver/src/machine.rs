@@ -46,6 +46,8 @@ pub struct State {
     pub streams: Streams,
     pub events: HashMap<u64, Event>,
     pub graphs: HashMap<u64, Arc<Vec<Task>>>,
+    /// Numbers that decide on nodes, with what they are at every launch.
+    pub conditions: HashMap<u64, Option<u32>>,
     pub user_objects: HashMap<u64, UserObject>,
     /// Objects that graphs refer to, and how often.
     pub held: HashMap<u64, Vec<(u64, u64)>>,
@@ -132,6 +134,7 @@ impl Machine {
         for task in tasks {
             let ran = match task {
                 Task::Record(event) => self.record(*event),
+                Task::Conditional(conditional) => conditional.run(self),
                 task => task.run(&self.device),
             };
             match ran {
@@ -165,6 +168,7 @@ pub static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
             streams: Streams::default(),
             events: HashMap::new(),
             graphs: HashMap::new(),
+            conditions: HashMap::new(),
             user_objects: HashMap::new(),
             held: HashMap::new(),
             allocations: Allocations::default(),

@@ -1,5 +1,5 @@
 //! What the driver refuses: textures and arrays, memory that is mapped page by page or shared
-//! between processes, graphs that are built by hand, external objects, green contexts.
+//! between processes, graphs that are built by hand but for conditional nodes, external objects, green contexts.
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::CUDA_ERROR_NOT_SUPPORTED;
@@ -43,9 +43,9 @@ refused! {
     cuGraphAddEventWaitNode, cuGraphAddExternalSemaphoresSignalNode,
     cuGraphAddExternalSemaphoresWaitNode, cuGraphAddHostNode, cuGraphAddKernelNode,
     cuGraphAddKernelNode_v2, cuGraphAddMemAllocNode, cuGraphAddMemFreeNode, cuGraphAddMemcpyNode,
-    cuGraphAddMemsetNode, cuGraphAddNode, cuGraphAddNode_v2, cuGraphAddNode_v3,
+    cuGraphAddMemsetNode, cuGraphAddNode, cuGraphAddNode_v3,
     cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeSetParams, cuGraphChildGraphNodeGetGraph,
-    cuGraphConditionalHandleCreate, cuGraphDebugDotPrint, cuGraphDestroyNode,
+    cuGraphDebugDotPrint, cuGraphDestroyNode,
     cuGraphEventRecordNodeGetEvent, cuGraphEventRecordNodeSetEvent, cuGraphEventWaitNodeGetEvent,
     cuGraphEventWaitNodeSetEvent, cuGraphExecBatchMemOpNodeSetParams,
     cuGraphExecChildGraphNodeSetParams, cuGraphExecEventRecordNodeSetEvent,
@@ -98,10 +98,10 @@ refused! {
     cuMulticastBindMem_v2, cuMulticastCreate, cuMulticastGetGranularity, cuMulticastUnbind,
     cuParamSetSize, cuParamSetTexRef, cuParamSetf, cuParamSeti, cuParamSetv,
     cuSignalExternalSemaphoresAsync, cuStreamBatchMemOp, cuStreamBatchMemOp_v2,
-    cuStreamBeginCaptureToCig, cuStreamBeginCaptureToGraph, cuStreamBeginRecaptureToGraph,
+    cuStreamBeginCaptureToCig, cuStreamBeginRecaptureToGraph,
     cuStreamCopyAttributes, cuStreamEndCaptureToCig, cuStreamGetAttribute, cuStreamGetDevResource,
     cuStreamGetGreenCtx, cuStreamSetAttribute, cuStreamUpdateCaptureDependencies,
-    cuStreamUpdateCaptureDependencies_v2, cuStreamWaitValue32, cuStreamWaitValue32_v2,
+    cuStreamWaitValue32, cuStreamWaitValue32_v2,
     cuStreamWaitValue64, cuStreamWaitValue64_v2, cuStreamWriteValue32, cuStreamWriteValue32_v2,
     cuStreamWriteValue64, cuStreamWriteValue64_v2, cuSurfObjectCreate, cuSurfObjectDestroy,
     cuSurfObjectGetResourceDesc, cuSurfRefGetArray, cuSurfRefSetArray,

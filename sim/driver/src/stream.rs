@@ -38,21 +38,20 @@ fn capture_mode(mode: c_uint) -> Outcome<CUstreamCaptureMode> {
     .ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Whether a stream is captured, and the capture's id.
-fn captured(stream: u64) -> Outcome<(c_uint, u64)> {
+/// Whether a stream is captured, the capture's id and its graph.
+fn captured(stream: u64) -> Outcome<(c_uint, u64, u64)> {
     let mut state = MACHINE.current()?;
     if matches!(stream, 0 | LEGACY) {
         state.streams.uncaptured(stream)?;
     }
     Ok(match state.streams.capture(stream)? {
-        None => (CU_STREAM_CAPTURE_STATUS_NONE as c_uint, 0),
-        Some(of) if of.invalid => (CU_STREAM_CAPTURE_STATUS_INVALIDATED as c_uint, of.id),
-        Some(of) => (CU_STREAM_CAPTURE_STATUS_ACTIVE as c_uint, of.id),
+        None => (CU_STREAM_CAPTURE_STATUS_NONE as c_uint, 0, 0),
+        Some(of) if of.invalid => (CU_STREAM_CAPTURE_STATUS_INVALIDATED as c_uint, of.id, of.graph),
+        Some(of) => (CU_STREAM_CAPTURE_STATUS_ACTIVE as c_uint, of.id, of.graph),
     })
 }
 
-/// What is known of a capture: its graph has the capture's id for a handle, and no nodes that have
-/// handles.
+/// What is known of a capture. Its graph has no nodes that have handles: one comes after another.
 fn graph_so_far(
     stream: u64,
     status: Out<c_uint>,
@@ -61,9 +60,9 @@ fn graph_so_far(
     dependencies: Out<In<u64>>,
     count: Out<usize>,
 ) -> Outcome {
-    let (now, of) = captured(stream)?;
+    let (now, of, its_graph) = captured(stream)?;
     id.offer(of);
-    graph.offer(of);
+    graph.offer(its_graph);
     dependencies.offer(In::null());
     count.offer(0);
     status.put(now)
@@ -187,14 +186,52 @@ driver! {
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
         let id = state.handle();
-        state.streams.begin(id, stream, mode)
+        state.streams.begin(id, id, stream, mode)
+    }
+
+    fn cuStreamBeginCaptureToGraph(
+        stream: u64,
+        graph: u64,
+        _dependencies: In<u64>,
+        _edges: In<u64>,
+        _count: usize,
+        mode: c_uint,
+    ) {
+        let mut state = MACHINE.current()?;
+        let mode = capture_mode(mode)?;
+        if matches!(stream, 0 | LEGACY) {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        state.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if state.streams.nodes_of(graph).is_some() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let id = state.handle();
+        state.streams.begin(id, graph, stream, mode)
+    }
+
+    // Nodes come one after another, whatever is said.
+    fn cuStreamUpdateCaptureDependencies_v2(
+        stream: u64,
+        dependencies: In<u64>,
+        _edges: In<u64>,
+        count: usize,
+        flags: c_uint,
+    ) {
+        dependencies.all(count)?;
+        match (flags, captured(stream)?.1) {
+            (2.., _) => Err(CUDA_ERROR_INVALID_VALUE),
+            (_, 0) => Err(CUDA_ERROR_ILLEGAL_STATE),
+            _ => Ok(()),
+        }
     }
 
     fn cuStreamEndCapture(stream: u64, graph: Out<u64>) {
         let mut state = MACHINE.current()?;
-        let (id, nodes) = state.streams.end(stream)?;
-        state.graphs.insert(id, nodes.into());
-        graph.put(id)
+        let (own, nodes) = state.streams.end(stream)?;
+        let before = state.graphs.get(&own).map_or_else(Vec::new, |nodes| nodes.to_vec());
+        state.graphs.insert(own, [before, nodes].concat().into());
+        graph.put(own)
     }
 
     fn cuStreamIsCapturing(stream: u64, status: Out<c_uint>) {
@@ -202,7 +239,7 @@ driver! {
     }
 
     fn cuStreamGetCaptureInfo(stream: u64, status: Out<c_uint>, id: Out<u64>) {
-        let (now, of) = captured(stream)?;
+        let (now, of, _) = captured(stream)?;
         id.offer(of);
         status.put(now)
     }

@@ -4,6 +4,7 @@ use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::Device;
 
+use crate::conditional::Conditional;
 use crate::copy::Copy;
 use crate::fill::Fill;
 use crate::launch::Work;
@@ -18,6 +19,8 @@ pub enum Task {
     Call(Call),
     /// Records an event, which the machine has.
     Record(u64),
+    /// Runs graphs if, or while, a number says so.
+    Conditional(Conditional),
 }
 
 impl Task {
@@ -31,7 +34,7 @@ impl Task {
                 call.run();
                 Ok(())
             }
-            Task::Record(_) => Ok(()),
+            Task::Record(_) | Task::Conditional(_) => Ok(()),
         }
     }
 
