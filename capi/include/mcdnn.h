@@ -462,7 +462,8 @@ mcdnnStatus_t mcdnnCreateRNNDescriptor(mcdnnRNNDescriptor_t *rnnDesc);
 /* Destroys an RNN descriptor; NULL is none (6.2.1.11). */
 mcdnnStatus_t mcdnnDestroyRNNDescriptor(mcdnnRNNDescriptor_t rnnDesc);
 
-/* Describes a network (6.2.1.49). The cell state is not clipped until mcdnnRNNSetClip_v8. */
+/* Describes a network (6.2.1.49). The cell state is not clipped until mcdnnRNNSetClip_v8, and
+ * there are no 8-bit integers until mcdnnKilnSetRNNQuantization. */
 mcdnnStatus_t mcdnnSetRNNDescriptor_v8(
     mcdnnRNNDescriptor_t rnnDesc,
     mcdnnRNNAlgo_t algo,
@@ -522,7 +523,8 @@ mcdnnStatus_t mcdnnDestroyRNNDataDescriptor(mcdnnRNNDataDescriptor_t rnnDataDesc
 
 /* Describes the vectors of all steps and sequences (6.2.1.47). Of outputs, those beyond a
  * sequence's length are filled with the value at paddingFill, of type dataType; with NULL they
- * are not defined. */
+ * are not defined. MCDNN_DATA_INT8 and MCDNN_DATA_UINT8 are of networks with a quantization
+ * (mcdnnKilnSetRNNQuantization). */
 mcdnnStatus_t mcdnnSetRNNDataDescriptor(
     mcdnnRNNDataDescriptor_t rnnDataDesc,
     mcdnnDataType_t dataType,

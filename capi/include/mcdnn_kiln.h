@@ -38,6 +38,33 @@ mcdnnStatus_t mcdnnKilnExplain(
 /* The device of a handle: the target that kernels are built for, such as "sm_90a". */
 mcdnnStatus_t mcdnnKilnDevice(mcdnnHandle_t handle, char name[], size_t room);
 
+/* Recurrent networks of 8-bit integers
+ * ==================================== */
+
+/* Makes a network that mcdnnSetRNNDescriptor_v8 has described, of type float, one of 8-bit
+ * integers for inference: x, y, hx and hy are of dataType, MCDNN_DATA_INT8 or
+ * MCDNN_DATA_UINT8, cx and cy float. An integer is a number times scale plus shift, which is
+ * an integer too, rounded to nearest even and saturated. mcdnnSetRNNDescriptor_v8 makes it one
+ * of float again. */
+mcdnnStatus_t mcdnnKilnSetRNNQuantization(
+    mcdnnRNNDescriptor_t rnnDesc,
+    mcdnnDataType_t dataType,
+    double scale,
+    double shift);
+
+/* Makes the weight space of a network of 8-bit integers from that of the network as it was in
+ * float: of each row of a matrix the largest weight is 127 or -127, and the row has a scale;
+ * biases stay float. Both are in device memory, of mcdnnGetRNNWeightSpaceSize bytes with the
+ * quantization and without. The weights go through memory of the host: the call waits for what
+ * is queued on the handle's stream, and has written them when it returns. */
+mcdnnStatus_t mcdnnKilnQuantizeRNNWeights(
+    mcdnnHandle_t handle,
+    mcdnnRNNDescriptor_t rnnDesc,
+    size_t floatWeightSpaceSize,
+    const void *floatWeightSpace,
+    size_t weightSpaceSize,
+    void *weightSpace);
+
 /* Memory, for programs without CUDA
  * ================================= */
 

@@ -200,6 +200,11 @@ pub static KILN: &[Chapter] = &[
         ..Chapter::EMPTY
     },
     Chapter {
+        title: "Recurrent networks of 8-bit integers",
+        tables: &[rnn::QUANTIZATION],
+        ..Chapter::EMPTY
+    },
+    Chapter {
         title: "Memory, for programs without CUDA",
         tables: &[memory::FUNCTIONS],
         ..Chapter::EMPTY

@@ -39,6 +39,8 @@ impl Fill {
             DataType::DOUBLE => f64::from_ne_bytes(self.bytes),
             DataType::HALF => DType::F16.read(&[a, b]),
             DataType::BFLOAT16 => DType::Bf16.read(&[a, b]),
+            DataType::INT8 => DType::I8.read(&[a]),
+            DataType::UINT8 => DType::U8.read(&[a]),
             _ => f32::from_ne_bytes([a, b, c, d]).into(),
         }
     }

@@ -6,7 +6,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kiln::DType;
 use kiln::expr::Real;
 use kiln::layers::OneDnnPrimitive;
 use kiln::onednn::{
@@ -134,23 +133,6 @@ fn argument(number: i32) -> Outcome<Arg> {
     }
 }
 
-/// The type of an argument's elements.
-fn dtype(of: DataType) -> Outcome<DType> {
-    match of {
-        DataType::INT8 => Ok(DType::I8),
-        DataType::UINT8 => Ok(DType::U8),
-        other => other.dtype("dataType"),
-    }
-}
-
-fn data_type(of: DType) -> DataType {
-    match of {
-        DType::I8 => DataType::INT8,
-        DType::U8 => DataType::UINT8,
-        other => DataType::of(other),
-    }
-}
-
 functions! { FUNCTIONS:
     /// Makes a primitive: a reorder of DNNL_ARG_FROM to DNNL_ARG_TO until it is set to be an RNN
     /// primitive.
@@ -224,7 +206,7 @@ functions! { FUNCTIONS:
     ) {
         let primitive = primitive.get("primitive")?;
         let arg = self::argument(argument)?;
-        let dtype = dtype(dataType.known("dataType")?)?;
+        let dtype = dataType.known("dataType")?.dtype_or_integer("dataType")?;
         let count = match usize::try_from(nbDims) {
             Ok(count) if (1..=DIMS_MAX).contains(&count) => count,
             _ => return bad(format!("nbDims is {nbDims}, expected 1 to {DIMS_MAX}")),
@@ -309,7 +291,7 @@ functions! { FUNCTIONS:
                 return Ok(());
             };
             nbDims.put(desc.dims().len() as i32);
-            dataType.put(data_type(desc.dtype()));
+            dataType.put(DataType::of(desc.dtype()));
             dims.put(desc.dims().iter().copied().take(asked));
             let own = desc.strides().expect("formats are resolved");
             strides.put(own.iter().copied().take(asked));

@@ -67,9 +67,20 @@ impl DataType {
         }
     }
 
-    /// That of a type of Kiln's with floating point.
+    /// As [`DataType::dtype`], or an 8-bit integer.
+    pub fn dtype_or_integer(self, name: &str) -> Outcome<DType> {
+        match self {
+            DataType::INT8 => Ok(DType::I8),
+            DataType::UINT8 => Ok(DType::U8),
+            other => other.dtype(name),
+        }
+    }
+
+    /// That of a type of Kiln's that has one.
     pub fn of(dtype: DType) -> DataType {
         match dtype {
+            DType::I8 => DataType::INT8,
+            DType::U8 => DataType::UINT8,
             DType::F64 => DataType::DOUBLE,
             DType::F16 => DataType::HALF,
             DType::Bf16 => DataType::BFLOAT16,

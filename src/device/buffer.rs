@@ -157,6 +157,30 @@ impl Stream {
         self.reports.check(self.handle)
     }
 
+    /// Copies from memory of another owner to the host, ordered after all work on the stream;
+    /// synchronous.
+    ///
+    /// # Errors
+    /// `Driver` when the copy fails, or a wait for a signal has ended by its time.
+    ///
+    /// # Safety
+    /// The memory must be the device's, of so many bytes, and stay allocated until this returns.
+    pub unsafe fn read_address(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.read(address, bytes)
+    }
+
+    /// Copies from the host to memory of another owner, ordered after all work on the stream;
+    /// synchronous.
+    ///
+    /// # Errors
+    /// `Driver` when the copy fails.
+    ///
+    /// # Safety
+    /// As [`Stream::read_address`].
+    pub unsafe fn write_address(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.driver.write(address, bytes, self.handle)
+    }
+
     /// Records an event.
     ///
     /// # Errors

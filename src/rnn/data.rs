@@ -9,7 +9,8 @@ use crate::rnn::lower::Extent;
 /// Arguments of `mcdnnSetRNNDataDescriptor`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RnnDataSettings {
-    /// f16, f32, f64, or bf16, which the document does not list.
+    /// f16, f32, f64, or, which the document does not list, bf16, and i8 and u8 of quantised
+    /// networks.
     pub data_type: DType,
     /// The order of the vectors.
     pub layout: RowLayout,
@@ -21,7 +22,8 @@ pub struct RnnDataSettings {
     pub vector_size: i32,
     /// Steps of each sequence, 0 to `max_seq_length`; packed: non-increasing.
     pub seq_lengths: Vec<i32>,
-    /// Value of output vectors beyond a sequence's length; undefined if `None`.
+    /// Value of output vectors beyond a sequence's length, of i8 and u8 the integer; undefined if
+    /// `None`.
     pub padding_fill: Option<Real>,
 }
 
@@ -41,9 +43,9 @@ impl RnnDataDescriptor {
     pub fn set(settings: RnnDataSettings) -> Result<RnnDataDescriptor> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn data descriptor: {rule}")));
         let RnnDataSettings { data_type, layout, max_seq_length, batch_size, .. } = settings;
-        if !data_type.is_float() {
+        if !data_type.is_float() && !matches!(data_type, DType::I8 | DType::U8) {
             return Err(Error::not_supported(format!(
-                "rnn data descriptor: data of {data_type}, expected f16, bf16, f32 or f64"
+                "rnn data descriptor: data of {data_type}, expected f16, bf16, f32, f64, i8 or u8"
             )));
         }
         let sizes = [

@@ -7,7 +7,7 @@ use crate::dropout::DropoutDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{NanPropagation, Real};
-use crate::graph::{Direction, RowLayout};
+use crate::graph::{Direction, Quantization, RowLayout};
 use crate::rnn::cells::{CellClip, CellKind, ClipPoint};
 use crate::rnn::data::RnnDataDescriptor;
 use crate::rnn::mode::{BiasMode, InputMode};
@@ -84,15 +84,17 @@ pub struct RnnSettings {
     pub aux_flags: PaddedIo,
 }
 
-/// A valid RNN descriptor with its cell state clip.
+/// A valid RNN descriptor with its cell state clip and its quantization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RnnDescriptor {
     settings: RnnSettings,
     clip: Option<CellClip>,
+    quantization: Option<(DType, Quantization)>,
 }
 
 impl RnnDescriptor {
-    /// Validates the arguments (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped.
+    /// Validates the arguments (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped, and
+    /// nothing is quantised.
     ///
     /// # Errors
     /// `BadParam` for a size below 1, or a skipped input whose size is
@@ -104,7 +106,7 @@ impl RnnDescriptor {
         settings.check_sizes()?;
         settings.check_modes()?;
         settings.check_types()?;
-        Ok(RnnDescriptor { settings, clip: None })
+        Ok(RnnDescriptor { settings, clip: None, quantization: None })
     }
 
     /// The arguments (`mcdnnGetRNNDescriptor_v8`, section 6.2.1.21).
@@ -142,6 +144,27 @@ impl RnnDescriptor {
         self.clip.map(|clip| (clip.nan, clip.min.get(), clip.max.get()))
     }
 
+    /// Makes inputs, `h` and outputs 8-bit integers of a type, i8 or u8, as in [`Rnn::quantised`],
+    /// or those of the arguments' type with `None`. The document does not have it.
+    ///
+    /// # Errors
+    /// `NotSupported` for a network that is not of f32; as [`Rnn::validate`].
+    pub fn set_quantization(&mut self, quantization: Option<(DType, Quantization)>) -> Result<()> {
+        let own = self.settings.data_type;
+        if quantization.is_some() && own != DType::F32 {
+            return refuse(format!("8-bit integers of a network of {own}, expected f32"));
+        }
+        let quantised = RnnDescriptor { quantization, ..*self };
+        quantised.rnn().validate()?;
+        *self = quantised;
+        Ok(())
+    }
+
+    /// The type of inputs, `h` and outputs.
+    pub fn data_type(&self) -> DType {
+        self.quantization.map_or(self.settings.data_type, |(dtype, _)| dtype)
+    }
+
     /// Builds the network for inputs and outputs as described by `x` and `y` (section 6.2.1.36).
     ///
     /// # Errors
@@ -152,8 +175,8 @@ impl RnnDescriptor {
         let settings = &self.settings;
         let (input, output) = (x.get(), y.get());
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
-        if input.data_type != settings.data_type {
-            let (is, wanted) = (input.data_type, settings.data_type);
+        let (is, wanted) = (input.data_type, self.data_type());
+        if is != wanted {
             return bad(format!("x is of {is}, the network of {wanted}"));
         }
         if !x.matches(y) {
@@ -167,7 +190,12 @@ impl RnnDescriptor {
             let text = format!("rnn forward: sequences of different lengths: {:?}", settings.algo);
             return Err(Error::not_supported(text));
         }
-        let fill = output.padding_fill.map_or(0.0, Real::get);
+        let fill = match (output.padding_fill.map(Real::get), self.quantization) {
+            (None, _) => 0.0,
+            (Some(fill), None) => fill,
+            // What the integer stands for.
+            (Some(fill), Some((_, own))) => (fill - own.shift as f64) / own.scale.get(),
+        };
         let rnn = self.rnn().layout(input.layout).fill(fill);
         let vectors = [
             ("x", input.vector_size, rnn.input_size),
@@ -198,8 +226,13 @@ impl RnnDescriptor {
             dropout: settings.dropout,
             ..Rnn::new(settings.cell_mode, input, hidden)
         };
-        match self.clip {
+        let rnn = match self.clip {
             Some(clip) => rnn.cell_clip(clip),
+            None => rnn,
+        };
+        match self.quantization {
+            // Its GEMMs have no operands that could be tf32.
+            Some((dtype, own)) => Rnn { tf32: false, ..rnn.quantised(dtype, own) },
             None => rnn,
         }
     }

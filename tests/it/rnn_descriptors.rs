@@ -2,7 +2,7 @@
 
 use kiln::dropout::DropoutDescriptor;
 use kiln::expr::{NanPropagation, Real};
-use kiln::graph::{Direction, RowLayout};
+use kiln::graph::{Direction, Quantization, RowLayout};
 use kiln::rnn::{
     BiasMode, CellKind, Extent, InputMode, MathType, Optional, PaddedIo, Rnn, RnnAlgo,
     RnnDataDescriptor, RnnDataSettings, RnnDescriptor, RnnSettings, WeightKind, WeightSlice,
@@ -161,6 +161,44 @@ fn clips_that_are_no_range_are_refused() {
     expect(&error.expect_err("it has no cell state"), ErrorKind::NotSupported, text);
 }
 
+#[test]
+fn descriptors_of_integers_are_those_of_quantised_networks() {
+    let own = Quantization::new(64.0, 3);
+    let settings = RnnSettings { math_type: MathType::TensorOpAllowConversion, ..lstm() };
+    let mut descriptor = RnnDescriptor::set(settings).expect("valid");
+    let in_numbers = descriptor.rnn();
+    assert!(in_numbers.tf32);
+    descriptor.set_quantization(Some((DType::U8, own))).expect("valid");
+    let quantised = Rnn { tf32: false, ..in_numbers.clone() }.quantised(DType::U8, own);
+    assert_eq!((descriptor.data_type(), descriptor.rnn()), (DType::U8, quantised));
+    // The integer of padding is given, the network's fill is what it stands for.
+    let padded = |fill: Option<f64>| RnnDataSettings {
+        data_type: DType::U8,
+        padding_fill: fill.map(Real::new),
+        ..data(8, RowLayout::SequenceMajor, &[5, 2])
+    };
+    let set = |settings| RnnDataDescriptor::set(settings).expect("valid");
+    let x = set(RnnDataSettings { vector_size: 4, ..padded(None) });
+    for (fill, number) in [(Some(3.0), 0.0), (Some(99.0), 1.5), (None, 0.0)] {
+        let rnn = descriptor.network(&x, &set(padded(fill))).expect("they go together");
+        assert_eq!(rnn.fill.get(), number);
+    }
+    let error = descriptor.network(&set(data(4, RowLayout::SequenceMajor, &[5, 2])), &x);
+    let text = "rnn forward: x is of f32, the network of u8";
+    expect(&error.expect_err("refused"), ErrorKind::BadParam, text);
+    // What is refused changes nothing.
+    let error = descriptor.set_quantization(Some((DType::I8, Quantization::new(64.0, 128))));
+    let text = "rnn: the shift 128 is not a number of i8";
+    expect(&error.expect_err("refused"), ErrorKind::BadParam, text);
+    assert_eq!(descriptor.data_type(), DType::U8);
+    descriptor.set_quantization(None).expect("valid");
+    assert_eq!(descriptor.rnn(), in_numbers);
+    let half = RnnSettings { data_type: DType::F16, ..lstm() };
+    let error = RnnDescriptor::set(half).expect("valid").set_quantization(Some((DType::I8, own)));
+    let text = "rnn descriptor: 8-bit integers of a network of f16, expected f32";
+    expect(&error.expect_err("refused"), ErrorKind::NotSupported, text);
+}
+
 fn data(vector_size: i32, layout: RowLayout, seq_lengths: &[i32]) -> RnnDataSettings {
     RnnDataSettings {
         data_type: DType::F32,
@@ -181,7 +219,7 @@ fn data_descriptors_check_lengths_and_sizes() {
         (
             RnnDataSettings { data_type: DType::I32, ..data(4, padded, &[5]) },
             NotSupported,
-            "data of i32, expected f16, bf16, f32 or f64",
+            "data of i32, expected f16, bf16, f32, f64, i8 or u8",
         ),
         (
             RnnDataSettings { max_seq_length: 0, ..data(4, padded, &[0]) },

@@ -13,6 +13,7 @@ use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::Record;
 use crate::rnn::networks::{Network, needs_lengths};
 use crate::rnn::values::RnnMode;
+use crate::rnn::weights::Parts;
 use crate::status::{Outcome, bad};
 use crate::tensor::Tensor;
 
@@ -39,11 +40,14 @@ impl States {
         let count = rnn.layers * rnn.directions();
         let States { descriptors: (h, c), there: (has_h, has_c) } = *self;
         let has_c = has_c && record.cell == RnnMode::LSTM;
-        let states = [("hDesc", h, rnn.state_size(), has_h), ("cDesc", c, rnn.hidden_size, has_c)];
-        for (name, descriptor, size, _) in states.into_iter().filter(|(.., there)| *there) {
+        let states = [
+            ("hDesc", h, rnn.state_size(), record.vector_type(), has_h),
+            ("cDesc", c, rnn.hidden_size, record.data_type, has_c),
+        ];
+        for (name, descriptor, size, of, _) in states.into_iter().filter(|(.., there)| *there) {
             let descriptor = descriptor.get(name)?;
             let layout = descriptor.layout();
-            if layout.data_type != record.data_type {
+            if layout.data_type != of {
                 return bad(format!("{name} has another type than the network"));
             }
             let wanted = [count, batch, size];
@@ -106,6 +110,8 @@ pub struct Checked {
     rows: i64,
     needed: TempSpace,
     needs_lengths: bool,
+    /// The parts of the weight space.
+    weights: Parts,
     /// The number of the network that ran last.
     network: u64,
     /// What it was given.
@@ -116,9 +122,10 @@ impl Call<'_> {
     /// Launches a pass on tensors at these addresses, of which those at 0 are left out.
     pub fn launch(&self, pass: &Pass, tensors: &[(Role, u64)]) -> Outcome {
         let launch = |checked: &mut Checked| {
-            let Checked { rnn, batch, rows, needed, needs_lengths, network, pack, .. } = checked;
+            let Checked { rnn, batch, rows, needed, needs_lengths, weights, network, pack, .. } =
+                checked;
             self.handle.known_network(network, rnn, *batch, |network| {
-                self.fill(pack, network, (*needed, *needs_lengths), pass, tensors)?;
+                self.fill(pack, network, (*needed, *needs_lengths), (pass, weights), tensors)?;
                 let stream = self.handle.stream();
                 match rnn.layout {
                     RowLayout::Packed => (pass.packed)(&mut network.built, &stream, *rows, pack)?,
@@ -156,8 +163,9 @@ impl Call<'_> {
             let space = |network: &mut Network| network.temp_space(x, training);
             let needed = self.handle.network(&rnn, extent.batch, space)?;
             let (batch, rows, needs_lengths) = (extent.batch, extent.rows, needs_lengths(x));
+            let weights = Parts::of(&rnn)?;
             let (network, pack) = (0, RnnPack::new());
-            Ok(Checked { key, rnn, batch, rows, needed, needs_lengths, network, pack })
+            Ok(Checked { key, rnn, batch, rows, needed, needs_lengths, weights, network, pack })
         })
     }
 
@@ -167,7 +175,7 @@ impl Call<'_> {
         pack: &mut RnnPack,
         network: &mut Network,
         (needed, needs_lengths): (TempSpace, bool),
-        pass: &Pass,
+        (pass, parts): (&Pass, &Parts),
         tensors: &[(Role, u64)],
     ) -> Outcome {
         let lengths = match (needs_lengths, self.lengths) {
@@ -199,7 +207,15 @@ impl Call<'_> {
         for (role, address) in tensors.iter().filter(|(role, _)| lstm || !cell_state(*role)) {
             set(*role, *address, UNKNOWN);
         }
-        set(pass.weights, self.weights.1, self.weights.0 as u64);
+        let (bytes, address) = self.weights;
+        match parts.integers {
+            None => set(pass.weights, address, bytes as u64),
+            Some((end, first)) => {
+                parts.check("weightSpaceSize", bytes)?;
+                set(pass.weights, address, end);
+                set(Role::WeightNumbers, address.wrapping_add(first), parts.bytes - first);
+            }
+        }
         set(Role::Lengths, lengths, UNKNOWN);
         if let Some((bytes, address)) = self.reserve {
             if (bytes as u64) < needed.reserve_bytes {

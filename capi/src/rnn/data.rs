@@ -89,7 +89,7 @@ fn take(
     fill: DataMut,
 ) -> Outcome<Vectors> {
     data_type.known("dataType")?;
-    let dtype: DType = data_type.dtype("dataType")?;
+    let dtype: DType = data_type.dtype_or_integer("dataType")?;
     let row_layout = layout.layout()?;
     let sizes = [("maxSeqLength", max_length), ("batchSize", batch), ("vectorSize", size)];
     if let Some((name, size)) = sizes.into_iter().find(|(_, size)| *size < 1) {
@@ -135,7 +135,8 @@ functions! { FUNCTIONS:
 
     /// Describes the vectors of all steps and sequences (6.2.1.47). Of outputs, those beyond a
     /// sequence's length are filled with the value at paddingFill, of type dataType; with NULL they
-    /// are not defined.
+    /// are not defined. MCDNN_DATA_INT8 and MCDNN_DATA_UINT8 are of networks with a quantization
+    /// (mcdnnKilnSetRNNQuantization).
     fn mcdnnSetRNNDataDescriptor(
         rnnDataDesc: Ref<RnnData>,
         dataType: DataType,

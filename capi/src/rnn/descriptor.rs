@@ -1,5 +1,7 @@
 //! Descriptors of recurrent networks (sections 6.2.1.21, 6.2.1.40 to 42 and 6.2.1.49).
 
+use kiln::DType;
+use kiln::graph::Quantization;
 use kiln::rnn::{InputMode, PaddedIo, RnnDescriptor, RnnSettings};
 
 use crate::declare::functions;
@@ -64,6 +66,8 @@ pub struct Record {
     pub aux_flags: u32,
     /// The clip of the cell state.
     pub clip: Clip,
+    /// The type of 8-bit integers, and what they stand for.
+    pub quantization: Option<(DType, Quantization)>,
 }
 
 /// A clip of the cell state.
@@ -102,6 +106,7 @@ impl Default for Record {
             dropout: Ref::NULL,
             aux_flags: 0,
             clip: UNCLIPPED,
+            quantization: None,
         }
     }
 }
@@ -118,11 +123,27 @@ impl Record {
     /// The descriptor that a network is made from.
     pub fn descriptor(&self) -> Outcome<RnnDescriptor> {
         let dropout = self.dropout.descriptor()?;
-        let settings = RnnSettings { dropout, ..self.settings()? };
+        self.described(RnnSettings { dropout, ..self.settings()? })
+    }
+
+    /// The same network, of 8-bit integers of a type.
+    pub fn quantised(self, dtype: DType, quantization: Quantization) -> Outcome<Record> {
+        let record = Record { quantization: Some((dtype, quantization)), ..self };
+        record.described(record.settings()?)?;
+        Ok(record)
+    }
+
+    /// The type of `x`, `y` and `h`.
+    pub fn vector_type(&self) -> DataType {
+        self.quantization.map_or(self.data_type, |(dtype, _)| DataType::of(dtype))
+    }
+
+    fn described(&self, settings: RnnSettings) -> Outcome<RnnDescriptor> {
         let clips = self.clip.mode == RnnClipMode::MINMAX && self.cell == RnnMode::LSTM;
         let mut descriptor = RnnDescriptor::set(settings)?;
         descriptor
             .set_clip(clips.then(|| (self.clip.nan.rule(), self.clip.left, self.clip.right)))?;
+        descriptor.set_quantization(self.quantization)?;
         Ok(descriptor)
     }
 
@@ -209,7 +230,8 @@ functions! { FUNCTIONS:
         rnnDesc.destroy("rnnDesc")
     }
 
-    /// Describes a network (6.2.1.49). The cell state is not clipped until mcdnnRNNSetClip_v8.
+    /// Describes a network (6.2.1.49). The cell state is not clipped until mcdnnRNNSetClip_v8, and
+    /// there are no 8-bit integers until mcdnnKilnSetRNNQuantization.
     fn mcdnnSetRNNDescriptor_v8(
         rnnDesc: Ref<RnnNetwork>,
         algo: RnnAlgorithm,
@@ -245,6 +267,7 @@ functions! { FUNCTIONS:
             dropout: dropoutDesc,
             aux_flags: auxFlags,
             clip: UNCLIPPED,
+            quantization: None,
         };
         record.check()?;
         rnn.0.set(record);

@@ -76,6 +76,7 @@ functions! { FUNCTIONS:
                 cell: cellMode,
                 algo,
                 math_prec: mathPrec,
+                quantization: None,
                 ..*record
             };
         });

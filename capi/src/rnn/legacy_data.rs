@@ -14,7 +14,7 @@ use crate::pointer::{Data, DataMut, InArray, Out};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::{Record, RnnNetwork, SetBy};
 use crate::rnn::forward::temp_space;
-use crate::status::{Outcome, Status, bad, fail};
+use crate::status::{Outcome, Status, bad, fail, refuse};
 use crate::tensor::{Layout, Tensor};
 use crate::values::{DataType, TensorFormat};
 
@@ -24,6 +24,9 @@ impl RnnNetwork {
         let record = *self.0.read();
         match record.set_by {
             SetBy::Nothing => fail(Status::BAD_PARAM, "rnnDesc was never set"),
+            SetBy::V8 if record.quantization.is_some() => {
+                refuse("rnnDesc has 8-bit integers, which the old interface does not")
+            }
             SetBy::V8 => {
                 let Record { data_type: own, input_size, .. } = record;
                 match (own, input_size) == (data_type, size) {

@@ -10,6 +10,7 @@ mod legacy_backward;
 mod legacy_data;
 mod legacy_forward;
 mod networks;
+mod quantization;
 mod values;
 mod weights;
 
@@ -23,5 +24,6 @@ pub use legacy_backward::FUNCTIONS as LEGACY_BACKWARD;
 pub use legacy_data::FUNCTIONS as LEGACY_DATA;
 pub use legacy_forward::FUNCTIONS as LEGACY_FORWARD;
 pub use networks::Network;
+pub use quantization::FUNCTIONS as QUANTIZATION;
 pub use values::*;
 pub use weights::FUNCTIONS as WEIGHTS;

@@ -1,17 +1,51 @@
 //! Where the weights of a network are (sections 6.2.1.31 and 6.2.1.32).
 
-use kiln::rnn::{WeightParams, WeightSlice, WeightSpace};
+use kiln::rnn::{Rnn, Role, WeightParams, WeightSlice, WeightSpace};
 
 use crate::declare::functions;
 use crate::handle::Handle;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, Out};
 use crate::rnn::descriptor::{Record, RnnNetwork};
-use crate::status::{Outcome, Status, bad, fail};
+use crate::status::{Outcome, Status, bad, fail, refuse};
 use crate::tensor::{Layout, Tensor};
 
 /// The largest linLayerID.
 const LIN_LAYER_MAX: i32 = 8;
+
+/// Numbers behind integers are aligned to so many bytes, as graphs want tensors to be.
+const NUMBERS_ALIGNMENT: u64 = 16;
+
+/// Where the parts of a weight space are.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts {
+    /// Bytes of the whole.
+    pub bytes: u64,
+    /// Of a quantised network, the first byte behind its integers, and that of its numbers.
+    pub integers: Option<(u64, u64)>,
+}
+
+impl Parts {
+    /// Those of a network.
+    pub fn of(rnn: &Rnn) -> Outcome<Parts> {
+        let space = WeightSpace::new(rnn)?;
+        if rnn.quantization.is_none() {
+            return Ok(Parts { bytes: space.bytes(), integers: None });
+        }
+        let end = space.elements_of(Role::Weights) as u64;
+        let first = end.next_multiple_of(NUMBERS_ALIGNMENT);
+        let bytes = space.bytes() - end + first;
+        Ok(Parts { bytes, integers: Some((end, first)) })
+    }
+
+    /// Refuses a space of fewer bytes, whose size is an argument of this name.
+    pub fn check(&self, name: &str, bytes: usize) -> Outcome {
+        match bytes as u64 >= self.bytes {
+            true => Ok(()),
+            false => bad(format!("{name} is {bytes}, expected at least {}", self.bytes)),
+        }
+    }
+}
 
 impl Record {
     /// The layout of the weight space.
@@ -21,6 +55,9 @@ impl Record {
 
     /// The weights of a pseudo-layer with a linLayerID in a space of so many bytes.
     pub fn weight_params(&self, layer: i32, id: i32, bytes: usize) -> Outcome<WeightParams> {
+        if self.quantization.is_some() {
+            return refuse("weights of 8-bit integers are made by mcdnnKilnQuantizeRNNWeights");
+        }
         let space = self.weight_space()?;
         let count = space.pseudo_layers();
         if !(0..count as i64).contains(&i64::from(layer)) {
@@ -63,7 +100,8 @@ functions! { FUNCTIONS:
         handle.get("handle")?;
         let rnn = rnnDesc.get("rnnDesc")?;
         let place = weightSpaceSize.required("weightSpaceSize")?;
-        place.put(rnn.v8()?.weight_space()?.bytes() as usize);
+        let parts = Parts::of(&rnn.v8()?.descriptor()?.rnn())?;
+        place.put(parts.bytes as usize);
         Ok(())
     }
 

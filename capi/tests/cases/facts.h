@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mcdnn.h"
+#include "mcdnn_kiln.h"
 
 #define F MCDNN_DATA_FLOAT
 #define NUL NULL
@@ -86,6 +87,59 @@ static inline mcdnnStatus_t data(mcdnnRNNDataDescriptor_t of, int dtype, int ord
     const int lengths[] = {first, second, third};
     return mcdnnSetRNNDataDescriptor(of, (mcdnnDataType_t)dtype, (mcdnnRNNDataLayout_t)order, steps,
                                      batch, size, lengths, NULL);
+}
+
+#define I8 MCDNN_DATA_INT8
+#define U8 MCDNN_DATA_UINT8
+
+/* Describes x and, as xn, y: 4 steps of 3 sequences for the network r. */
+static inline void vectors(int dtype)
+{
+    data(x, dtype, 0, 4, 3, 4, 4, 4, 4);
+    data(xn, dtype, 0, 4, 3, 8, 4, 4, 4);
+}
+
+static inline mcdnnTensorDescriptor_t states(mcdnnTensorDescriptor_t tensor, mcdnnDataType_t dtype)
+{
+    const int own[] = {2, 3, 8}, own_strides[] = {24, 8, 1};
+    mcdnnSetTensorNdDescriptor(tensor, dtype, 3, own, own_strides);
+    return tensor;
+}
+
+/* Passes of r over vectors of 8-bit integers, which are not launched. */
+static inline mcdnnStatus_t forward(int mode, mcdnnDataType_t of_h, mcdnnDataType_t of_c,
+                                    size_t size)
+{
+    return mcdnnRNNForward(h, r, (mcdnnForwardMode_t)mode, NULL, x, memory, xn, memory,
+                           states(t, of_h), memory, NULL, states(tn, of_c), memory, NULL, size,
+                           memory, 1 << 20, memory, sizeof(memory), memory);
+}
+
+static inline mcdnnStatus_t backward_data(void)
+{
+    return mcdnnRNNBackwardData_v8(h, r, NULL, xn, memory, memory, x, memory, NULL, NULL, NULL,
+                                   NULL, NULL, NULL, NULL, NULL, 1 << 20, memory, 0, NULL,
+                                   sizeof(memory), memory);
+}
+
+static inline mcdnnStatus_t backward_weights(void)
+{
+    return mcdnnRNNBackwardWeights_v8(h, r, MCDNN_WGRAD_MODE_ADD, NULL, x, memory, NULL, NULL, xn,
+                                      memory, 1 << 20, memory, 0, NULL, sizeof(memory), memory);
+}
+
+/* Makes r a network of 8-bit integers, whose vectors are those of the passes. */
+static inline int integers(void)
+{
+    vectors(U8);
+    return mcdnnKilnSetRNNQuantization(r, U8, 63.0, 128.0) == 0;
+}
+
+static inline size_t weight_bytes(void)
+{
+    size_t own = 77;
+    mcdnnGetRNNWeightSpaceSize(h, r, &own);
+    return own;
 }
 
 /* 4 steps of 3 sequences with 2 candidates of 8 elements. */

@@ -9,6 +9,7 @@ mod examples;
 mod facts;
 mod harness;
 mod headers;
+mod integers;
 mod nulls;
 mod onednn;
 #[path = "../../../tests/it/onednn_cases.rs"]
