@@ -14,6 +14,7 @@ use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, NormForward, NormMode, Op, Phase, Recurrence, Reduction, ReductionOp};
 use kiln::layers::RnnPack;
+use kiln::loops::{LoopOutput, Network, TripLimit};
 use kiln::plan::Origin;
 use kiln::rnn::{CellKind, CellOptions, Extent, Optional, Rnn};
 use kiln::target::Target;
@@ -156,6 +157,46 @@ fn rnn_forward(c: &mut Criterion, cache: &Path) {
         };
         b.iter_batched_ref(|| open(null(), cache), build, BatchSize::PerIteration)
     });
+}
+
+/// A loop that the host launches: a product of a state and a matrix in each trip.
+fn product_loop() -> Network {
+    let mut network = Network::builder();
+    let graph = network.graph();
+    let n = graph.scalar("n", 1, DType::I32);
+    let [start, w] = ["start", "w"].map(|name| graph.input(name, &[2048, 2048], DType::Bf16));
+    let of = network.add_loop("trips");
+    network.trip_limit(of, TripLimit::Count, n);
+    let state = network.recurrence(of, start).expect("the loop is valid");
+    let graph = network.graph();
+    let next = graph.matmul(Matmul::default(), state, w).expect("the product is valid");
+    graph.name(next, "next", DType::Bf16);
+    network.set_next(state, next).expect("the types agree");
+    let last = network.loop_output(of, LoopOutput::LastValue, state).expect("the loop is valid");
+    network.graph().output(last, "last", DType::Bf16);
+    network.build().expect("the loop is valid")
+}
+
+/// A thousand trips of a loop, each a launch, on a device that does nothing. Target: 1 ms, which is
+/// a twentieth of what a trip of 20 us takes.
+fn launched_loop(c: &mut Criterion, cache: &Path) {
+    let kiln = open(null(), cache);
+    let network = product_loop();
+    let plan = kiln.build_launched_loops(&network).expect("the loop is supported");
+    let (mut pack, mut buffers) = (VariantPack::new(), Vec::new());
+    for tensor in network.inputs().chain(network.outputs()) {
+        if tensor.by_value {
+            pack.set_value(tensor.uid, 1000.0);
+            continue;
+        }
+        let bytes = tensor.span_bytes().expect("tensors are small");
+        let buffer = kiln.device().alloc(bytes).expect("there is memory");
+        pack = pack.with(tensor.uid, &buffer);
+        buffers.push(buffer);
+    }
+    let workspace = kiln.device().alloc(plan.workspace_bytes()).expect("there is memory");
+    let (pack, stream) = (pack.with_workspace(&workspace), kiln.stream());
+    c.bench_function("loops/1000_trips", |b| b.iter(|| plan.execute(&stream, black_box(&pack))));
 }
 
 /// The three passes of training for a number of steps that was not seen before, on a device that
@@ -355,6 +396,7 @@ fn fill_cache(cache: &Path) {
     let (rnn, states) = network();
     let mut built = kiln.build_rnn_dynamic(&rnn, 8).expect("the network is supported");
     built.prepare(16, states).expect("its kernels compile");
+    kiln.build_launched_loops(&product_loop()).expect("its kernels compile");
 }
 
 fn main() {
@@ -374,6 +416,7 @@ fn main() {
         execute,
         rnn_forward,
         rnn_training,
+        launched_loop,
         memory_hit,
         disk_hit,
         heuristics,

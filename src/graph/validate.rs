@@ -131,6 +131,16 @@ fn check_in_place(
             _ => None,
         };
         let same = operation.in_same_memory(tensors).into_iter().map(|(x, _)| x);
+        let reads = |uid: i64| {
+            let inputs = operations.iter().flat_map(|other| &other.inputs);
+            inputs.filter(|input| **input == uid).count()
+        };
+        if let (Op::DynamicSlice(_), Some(uid)) = (op, same.clone().find(|uid| reads(*uid) > 1)) {
+            let name = shown(find(tensors, uid).expect("operations were checked"));
+            return Err(Error::bad_param(format!(
+                "{op}: {name}, which a slice is written to, is read elsewhere in the graph"
+            )));
+        }
         let mut in_place = concatenated.into_iter().chain(same);
         if let Some(uid) = in_place.find(|uid| producers.contains_key(uid)) {
             let name = shown(find(tensors, uid).expect("operations were checked"));

@@ -2,6 +2,7 @@
 //! of warps, and against XLA's own words for what positions mean. Cases of every kind are in
 //! `tests/cases/dynamic_slice.toml`.
 
+use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{DynamicSlice, Op, Operation, SliceCopy};
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc, reference};
 
@@ -190,6 +191,22 @@ fn what_is_no_slice_is_refused() {
         assert_eq!(error.kind(), ErrorKind::BadParam, "{error}");
         assert!(error.to_string().ends_with(text), "{error}");
     }
+}
+
+/// What a slice overwrites nobody else may read, since nothing says when.
+#[test]
+fn what_is_overwritten_is_read_nowhere_else() {
+    let mut graph = OperationGraph::builder();
+    let p = graph.input("p", &[1], DType::I32);
+    let row = graph.input("row", &[1, 4], DType::F32);
+    let [before, y] = ["before", "y"].map(|name| graph.input(name, &[3, 4], DType::F32));
+    let op = DynamicSlice { copies: vec![SliceCopy::Write { axis: 0, reverse: false }] };
+    graph.operation_into(Op::DynamicSlice(op), &[p, row, before], &[y]);
+    let most = graph.pointwise(Pointwise::new(Mode::Max), &[before, row]).unwrap();
+    graph.output(most, "most", DType::F32);
+    let error = graph.build().unwrap_err().to_string();
+    let text = "`before`, which a slice is written to, is read elsewhere in the graph";
+    assert!(error.ends_with(text), "{error}");
 }
 
 /// Two tensors that the pack has apart are no place and what is written to it.

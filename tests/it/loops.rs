@@ -527,3 +527,42 @@ fn gemms_are_hoisted_out_of_each_loop() {
         check(&network, inputs, "all");
     }
 }
+
+/// `examples/loops/causal_attention.json`: a query in each trip of the outer loop, in the inner one
+/// as many keys as there are up to it.
+#[test]
+fn loops_in_each_other_are_causal_attention() {
+    let text = include_str!("../../examples/loops/causal_attention.json");
+    let network = kiln::loops::Network::from_json(text).unwrap();
+    let (rows, width) = (12, 32);
+    let values = |name: &str, seed: u64| {
+        let tensor = network.inputs().find(|of| of.name == name).unwrap();
+        harness::fill(tensor, seed, 0.75)
+    };
+    let (q, k, v) = (values("q", 1), values("k", 2), values("v", 3));
+    let inputs: looped::Named = &[
+        ("rows", &[f64::from(rows)]),
+        ("zero", &[0.0]),
+        ("one", &[1.0]),
+        ("q", &q),
+        ("k", &k),
+        ("v", &v),
+        ("lowest", &[-1e30]),
+        ("nothing", &[0.0]),
+        ("zeros", &[0.0; 32]),
+    ];
+    let o = check(&network, inputs, "o");
+    let row = |of: &[f64], at: usize| of[at * width..(at + 1) * width].to_vec();
+    for at in 0..rows as usize {
+        let score = |key: usize| {
+            let both = std::iter::zip(row(&q, at), row(&k, key));
+            f64::exp(both.map(|(q, k)| q * k).sum::<f64>())
+        };
+        let total: f64 = (0..=at).map(score).sum();
+        for column in 0..width {
+            let sum: f64 = (0..=at).map(|key| score(key) * v[key * width + column]).sum();
+            let (actual, expected) = (o[at * width + column], sum / total);
+            assert!((actual - expected).abs() < 1e-5, "{at}, {column}: {actual}, {expected}");
+        }
+    }
+}

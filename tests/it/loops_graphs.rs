@@ -159,9 +159,11 @@ fn replays_make_the_trips_that_numbers_say() {
     let plan = kiln.build_launched_loops(&network).unwrap();
     let bound = Bound::of(kiln, plan, &inputs(6.0, 0.0, 0.0));
     let stream = kiln.stream();
-    let text = "loop `outer` makes 6 trips, `all` has a length of 5";
+    let text = "loop `outer`: element 5 of the iterator over `x` is needed, its extent is 5";
     let error = bound.plan.execute(&stream, &bound.pack).unwrap_err();
     assert_eq!(error.to_string(), text);
+    // What the inner loop needs of elements a replay does not say.
+    let text = "loop `outer` makes 6 trips, `all` has a length of 5";
     let error = bound.plan.check_replay(&stream, &bound.pack).unwrap_err();
     assert_eq!(error.to_string(), text);
 }

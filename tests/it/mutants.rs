@@ -17,6 +17,7 @@ use std::thread;
 use kiln::codegen::KernelSource;
 use kiln::device::DeviceChoice;
 use kiln::engine::{self, EngineConfig};
+use kiln::graph::InPlace;
 use kiln::reference::{self, Expected};
 use kiln::{Config, ErrorKind, Kiln, OperationGraph, Result, TensorDesc, VariantPack};
 use serde::Deserialize;
@@ -160,8 +161,14 @@ fn run(
 ) -> Result<Values> {
     let plan = kiln.plan_with(graph, config)?;
     let (mut pack, mut buffers) = (VariantPack::new(), HashMap::new());
+    let in_place: Vec<InPlace> = graph.in_place().collect();
     for tensor in graph.inputs().chain(graph.outputs()) {
-        let values = inputs.get(&tensor.uid).map_or(&[][..], Vec::as_slice);
+        if in_place.iter().any(|of| of.uid == tensor.uid) {
+            continue;
+        }
+        let before = in_place.iter().find(|of| of.within == tensor.uid).map(|of| of.uid);
+        let given = before.unwrap_or(tensor.uid);
+        let values = inputs.get(&given).map_or(&[][..], Vec::as_slice);
         if tensor.by_value {
             pack.set_value(tensor.uid, values[0]);
             continue;
@@ -173,6 +180,7 @@ fn run(
         }
         let buffer = kiln.device().upload(&data)?;
         harness::place(&mut pack, tensor.uid, buffer.address(), bytes);
+        harness::place(&mut pack, given, buffer.address(), bytes);
         buffers.insert(tensor.uid, buffer);
     }
     let workspace = kiln.device().upload(&vec![0xff; plan.workspace_bytes() as usize])?;
