@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kiln::cache::Pack;
 use kiln::device::{Device, DeviceChoice, Stream};
@@ -11,6 +11,7 @@ use kiln::{Config, Kiln};
 use sharded_slab::Entry;
 
 use crate::attention::{Layer, Said};
+use crate::backend::Executed;
 use crate::ctc::PlannedLoss;
 use crate::declare::{Parameter, functions, of};
 use crate::kept::Kept;
@@ -41,6 +42,7 @@ pub struct Handle {
     layers: Kept<Layer>,
     said: Kept<Said>,
     losses: Kept<PlannedLoss>,
+    executed: Mutex<Option<Executed>>,
 }
 object!(Handle: "mcdnnHandle_t", "handle", 2);
 
@@ -67,9 +69,13 @@ impl Handle {
 
     /// The stream that calls are queued on.
     pub fn stream(&self) -> Stream {
-        let stream = self.stream.load(Ordering::Relaxed);
         // SAFETY: the program gave it as a stream of the device, and keeps it.
-        unsafe { self.gpu.kiln.device().external_stream(stream) }
+        unsafe { self.gpu.kiln.device().external_stream(self.stream_handle()) }
+    }
+
+    /// The handle of that stream.
+    pub fn stream_handle(&self) -> u64 {
+        self.stream.load(Ordering::Relaxed)
     }
 
     /// Recurrent networks of this handle.
@@ -90,6 +96,11 @@ impl Handle {
     /// CTC losses of this handle.
     pub fn losses(&self) -> &Kept<PlannedLoss> {
         &self.losses
+    }
+
+    /// What was executed last.
+    pub fn executed(&self) -> MutexGuard<'_, Option<Executed>> {
+        self.executed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Attention layers of this handle.
@@ -158,6 +169,7 @@ functions! { FUNCTIONS:
             layers: Kept::default(),
             said: Kept::default(),
             losses: Kept::default(),
+            executed: Mutex::default(),
         })?);
         Ok(())
     }

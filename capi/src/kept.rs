@@ -1,6 +1,6 @@
 //! Things that a GPU or a handle keeps, of which the one used last is at hand.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kiln::Kiln;
 use kiln::device::Buffer;
@@ -48,8 +48,12 @@ impl<T> Kept<T> {
         make: impl FnOnce() -> Outcome<T>,
         of: impl FnOnce(&mut T) -> Outcome<R>,
     ) -> Outcome<R> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        of(use_last(&mut all, is, make)?)
+        of(use_last(&mut self.all(), is, make)?)
+    }
+
+    /// All of them, the one used last at the end.
+    pub fn all(&self) -> MutexGuard<'_, Vec<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -131,6 +131,7 @@ impl<T: Object> Ref<T> {
         if !self.is_null() {
             drop(self.get(name)?);
             T::all().remove(self.0 >> KIND_BITS);
+            next_number();
         }
         Ok(())
     }
@@ -157,10 +158,17 @@ pub struct Settable<T> {
     version: AtomicU64,
 }
 
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 /// A number that no other call gives.
 pub fn next_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT.fetch_add(1, Ordering::AcqRel)
+}
+
+/// The number that is given next: as long as it is the same, no value is set and no object
+/// destroyed.
+pub fn number_to_come() -> u64 {
+    NEXT.load(Ordering::Acquire)
 }
 
 impl<T> Settable<T> {

@@ -72,8 +72,8 @@ impl LoopsPlan {
 
     /// Runs the network on a stream, with memory or values of its inputs and outputs by uid.
     ///
-    /// Waits for the device where a count or a condition is needed that it computes. A stream may be
-    /// captured into a CUDA graph where the network is [on the device](Network::on_device):
+    /// Waits for the device where a count or a condition is needed that it computes. A stream may
+    /// be captured into a CUDA graph where the network is [on the device](Network::on_device):
     /// conditional nodes are its loops and branches, replays make as many trips as counts and
     /// conditions then say, and [`LoopsPlan::check_replay`] tells of errors.
     ///

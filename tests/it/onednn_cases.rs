@@ -63,10 +63,21 @@ impl Case {
 
     /// A tensor of the container of a type, if it is there.
     pub fn tensor_of(&self, name: &str, dims: &[i64], dtype: DType) -> Option<HostTensor> {
+        self.tensor_in("rnn.safetensors", name, dims, dtype)
+    }
+
+    /// A tensor of a container, if it is there.
+    pub fn tensor_in(
+        &self,
+        file: &str,
+        name: &str,
+        dims: &[i64],
+        dtype: DType,
+    ) -> Option<HostTensor> {
         // Tests of the C interface, in a folder of the checkout, read the cases as well.
         let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
         let path = folders.find_map(|folder| {
-            let path = folder.join("tests/data/onednn/rnn.safetensors");
+            let path = folder.join("tests/data/onednn").join(file);
             path.exists().then_some(path)
         });
         let path = path.expect("the checkout has the tensors");

@@ -424,7 +424,7 @@ fn operations_that_do_not_fit() {
              resample_backward, reduction, ctc_loss, rng, norm_forward, norm_backward, gen_stats, \
              bn_finalize, bn_backward_weights, recurrence, pointwise_loop, resident_loop, \
              attention, attention_backward, signal, slice, transpose, reshape, concatenate, \
-             got {\"conv\":\"f32\"}",
+             dynamic_slice, got {\"conv\":\"f32\"}",
         ),
     ] {
         assert_eq!(graph(operation, ""), text);

@@ -1,12 +1,14 @@
 //! Random graphs of all operations but attention and recurrent layers, with any shape: empty
 //! tensors, odd strides, values passed by value, one to five dimensions.
 
+mod moves;
+
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
-    BnBackwardWeights, Concatenate, Convolution, ConvolutionMode, ConvolutionPass, Fraction,
-    GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward, NormForward, NormMode, Op,
-    PaddingMode, Phase, Reduction, ReductionOp, Resample, ResampleMode, ResamplePass, Rng,
-    Sampling, Signal, SignalMode, Slice, Transpose, Window,
+    BnBackwardWeights, Convolution, ConvolutionMode, ConvolutionPass, Fraction, GenStats,
+    GraphBuilder, Matmul, MatmulMath, NormBackward, NormForward, NormMode, Op, PaddingMode, Phase,
+    Reduction, ReductionOp, Resample, ResampleMode, ResamplePass, Rng, Sampling, Signal,
+    SignalMode, Window,
 };
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -224,60 +226,6 @@ impl Grown<'_> {
 
     fn dtype(&self, uid: i64) -> Option<DType> {
         self.graph.descriptor(uid).map(|tensor| tensor.dtype)
-    }
-
-    /// An operation that moves elements; reshapes keep the number of dimensions.
-    fn moved(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
-        let rank = self.rank;
-        match self.random.below(4) {
-            0 => {
-                let mut slice = Slice::along(dims, 0, 0, dims[0]);
-                let mut shape = dims.to_vec();
-                let axis = self.random.below(rank);
-                let begin = self.random.pick(&[0, 1, 2, 7, dims[axis] / 2]).min(dims[axis]);
-                let stride = self.random.pick(&[1, 1, 2, 3]);
-                (slice.begin[axis], slice.stride[axis]) = (begin, stride);
-                shape[axis] = (dims[axis] - begin + stride - 1) / stride;
-                self.operation(Op::Slice(slice), &[x], vec![shape])
-            }
-            1 => {
-                let mut permutation: Vec<usize> = (0..rank).collect();
-                let (a, b) = (self.random.below(rank), self.random.below(rank));
-                permutation.swap(a, b);
-                let shape = permutation.iter().map(|axis| dims[*axis]).collect();
-                self.operation(Op::Transpose(Transpose { permutation }), &[x], vec![shape])
-            }
-            2 => {
-                let (from, to) = (self.random.below(rank), self.random.below(rank));
-                let factor = self.random.pick(&[1, 2, 3, dims[from].max(1)]);
-                let mut shape = dims.to_vec();
-                if factor > 0 && dims[from] % factor == 0 {
-                    shape[from] /= factor;
-                    shape[to] = shape[to].saturating_mul(factor);
-                }
-                match self.graph.reshape(x, &shape).is_ok() {
-                    true => vec![shape],
-                    false => Vec::new(),
-                }
-            }
-            _ => {
-                let axis = self.random.below(rank);
-                let mut other = dims.to_vec();
-                other[axis] = self.random.pick(self.menu.extents);
-                let Some(dtype) = self.dtype(x) else { return Vec::new() };
-                let uid = self.fresh();
-                let name = format!("in{uid}");
-                self.graph.tensor(TensorDesc::packed(uid, name, &other, dtype));
-                let mut shape = dims.to_vec();
-                shape[axis] = shape[axis].saturating_add(other[axis]);
-                let op = Op::Concatenate(Concatenate::new(axis as i64, 2));
-                let operands = if self.chance(2) { [x, uid] } else { [uid, x] };
-                let results = self.operation(op, &operands, vec![shape]);
-                let read = !results.is_empty();
-                self.values.push(Value { uid, dims: other, written: false, read });
-                results
-            }
-        }
     }
 
     /// `x` times random numbers, which may be broadcast.
@@ -509,7 +457,7 @@ impl Grown<'_> {
     fn grow(&mut self) {
         let at = self.random.below(self.values.len());
         let (x, dims) = (self.values[at].uid, self.values[at].dims.clone());
-        let results = match self.random.below(37) {
+        let results = match self.random.below(39) {
             10..=12 => {
                 let kept = |dim: &i64| if self.random.below(2) == 0 { 1 } else { *dim };
                 let shape: Vec<i64> = dims.iter().map(kept).collect();
@@ -529,6 +477,7 @@ impl Grown<'_> {
             24 | 25 => self.drawn(x, &dims),
             26..=33 if self.rank > 2 => self.convolution(x, &dims),
             34 | 35 => self.signal(x, &dims),
+            36 | 37 => self.sliced(x, &dims),
             _ => self.pointwise(x, dims),
         };
         self.values[at].read |= !results.is_empty();

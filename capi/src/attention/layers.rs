@@ -8,8 +8,8 @@ use kiln::plan::{DeviceMemory, Memory};
 use crate::attention::data::SeqData;
 use crate::attention::descriptor::Attention;
 use crate::handle::Handle;
-use crate::kept::{Lengths, UNKNOWN};
-use crate::object::Ref;
+use crate::kept::{Lengths, UNKNOWN, use_last};
+use crate::object::{Ref, number_to_come};
 use crate::status::{Outcome, bad};
 
 /// A layer on a device.
@@ -76,11 +76,15 @@ pub fn sized(address: u64, bytes: usize) -> Option<Memory<'static>> {
 /// What the descriptors of a call say: of the layer, and of four tensors.
 pub struct Said {
     versions: [u64; 7],
+    /// The descriptors of the last call, and the number to come before they were looked at.
+    made: Option<Made>,
     /// The layer.
     pub layer: AttentionDescriptor,
     /// Queries, keys, values and outputs.
     pub vectors: [SequenceDataDescriptor; 4],
 }
+
+type Made = (Ref<Attention>, [Ref<SeqData>; 4], u64);
 
 impl Handle {
     /// Uses what the descriptors of a call say, which is found out once.
@@ -90,6 +94,12 @@ impl Handle {
         vectors: [(Ref<SeqData>, &str); 4],
         of: impl FnOnce(&Said) -> Outcome<R>,
     ) -> Outcome<R> {
+        let made = (attention, vectors.map(|(data, _)| data), number_to_come());
+        let mut kept = self.said().all();
+        // Nothing was set or destroyed since the same call was made.
+        if let Some(last) = kept.last().filter(|last| last.made == Some(made)) {
+            return of(last);
+        }
         let attention = attention.get("attnDesc")?;
         let [layer, softmax, post] = attention.versions();
         let [q, k, v, o] = vectors.map(|(data, name)| data.get(name));
@@ -101,8 +111,10 @@ impl Handle {
             let layer = attention.descriptor()?;
             let vectors =
                 [q.said(names[0])?, k.said(names[1])?, v.said(names[2])?, o.said(names[3])?];
-            Ok(Said { versions, layer, vectors })
+            Ok(Said { versions, made: None, layer, vectors })
         };
-        self.said().with(|known| known.versions == versions, say, |said| of(said))
+        let said = use_last(&mut kept, |known| known.versions == versions, say)?;
+        said.made = Some(made);
+        of(said)
     }
 }

@@ -1,18 +1,20 @@
 //! Plans, variant packs, and how a plan is executed (sections 8.2.2.5 and 8.2.2.31).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use kiln::VariantPack;
+use kiln::device::Stream;
 use kiln::plan::DeviceMemory;
 use kiln::tensor::TensorDesc;
 
 use crate::backend::names::AttributeName as N;
-use crate::backend::node::Node;
+use crate::backend::node::{Backend, Node};
 use crate::backend::product::{Config, Pack, Plan, Product};
 use crate::backend::products::BEFORE;
 use crate::handle::{Handle, handle_of};
 use crate::kept::{aligned, workspace_bytes};
+use crate::object::{Ref, number_to_come};
 use crate::pointer::DataMut;
 use crate::status::{Outcome, bad};
 
@@ -80,8 +82,31 @@ impl Pack {
     }
 }
 
+/// What a handle has executed last.
+pub struct Executed {
+    descriptors: [Ref<Backend>; 2],
+    /// The number to come, before the descriptors were looked at.
+    number: u64,
+    plan: Weak<Plan>,
+    pack: Weak<Pack>,
+    stream: Stream,
+}
+
 /// Queues a plan on a handle's stream.
-pub fn execute(handle: &Handle, plan: &Node, pack: &Node) -> Outcome {
+pub fn execute(handle: &Handle, plan: Ref<Backend>, pack: Ref<Backend>) -> Outcome {
+    let (descriptors, number) = ([plan, pack], number_to_come());
+    let mut last = handle.executed();
+    // Nothing was set or destroyed since the same call was made.
+    let same = last.as_mut().filter(|of| of.descriptors == descriptors && of.number == number);
+    if let Some(of) = same
+        && let (Some(plan), Some(pack)) = (of.plan.upgrade(), of.pack.upgrade())
+    {
+        if of.stream.handle() != handle.stream_handle() {
+            of.stream = handle.stream();
+        }
+        return launch(&of.stream, &plan, &pack);
+    }
+    let (plan, pack) = (plan.get("executionPlan")?.node(), pack.get("variantPack")?.node());
     let Product::Plan(plan) = plan.product("executionPlan")? else {
         return bad("executionPlan is no execution plan");
     };
@@ -91,14 +116,22 @@ pub fn execute(handle: &Handle, plan: &Node, pack: &Node) -> Outcome {
     if !Arc::ptr_eq(&plan.gpu, handle.gpu()) {
         return bad("executionPlan is of another device than the handle");
     }
+    let stream = handle.stream();
+    let launched = launch(&stream, &plan, &pack);
+    let (plan, pack) = (Arc::downgrade(&plan), Arc::downgrade(&pack));
+    *last = Some(Executed { descriptors, number, plan, pack, stream });
+    launched
+}
+
+fn launch(stream: &Stream, plan: &Plan, pack: &Pack) -> Outcome {
     // Threads that execute one pack at a time fill in their own.
     let mut kept = pack.filled.try_lock().ok();
     let known = kept.as_deref().and_then(Option::as_ref);
     if let Some((_, tensors)) = known.filter(|(number, _)| *number == plan.number) {
-        return Ok(plan.plan.execute(&handle.stream(), tensors)?);
+        return Ok(plan.plan.execute(stream, tensors)?);
     }
-    let tensors = fill(&plan, &pack)?;
-    plan.plan.execute(&handle.stream(), &tensors)?;
+    let tensors = fill(plan, pack)?;
+    plan.plan.execute(stream, &tensors)?;
     // Values are read at every call.
     let values = plan.plan.graph().tensors().iter().any(|tensor| tensor.by_value);
     if let (Some(kept), false) = (kept.as_mut(), values) {

@@ -141,9 +141,6 @@ functions! { FUNCTIONS:
         executionPlan: Ref<Backend>,
         variantPack: Ref<Backend>,
     ) {
-        let handle = handle.get("handle")?;
-        let plan = executionPlan.get("executionPlan")?.node();
-        let pack = variantPack.get("variantPack")?.node();
-        execute::execute(&handle, &plan, &pack)
+        execute::execute(&*handle.get("handle")?, executionPlan, variantPack)
     }
 }

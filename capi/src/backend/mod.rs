@@ -17,6 +17,7 @@ mod tensor;
 mod value;
 mod values;
 
+pub use execute::Executed;
 pub use functions::FUNCTIONS;
 pub use names::AttributeName;
 pub use node::Backend;

@@ -7,7 +7,7 @@ use crate::declare::functions;
 use crate::handle::Handle;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, InArray};
-use crate::rnn::calls::{Call, Pass, States};
+use crate::rnn::calls::{Call, Description, Descriptors, Pass, States};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::RnnNetwork;
 use crate::status::refuse;
@@ -59,8 +59,6 @@ functions! { FUNCTIONS:
         reserveSpace: DataMut,
     ) {
         let handle = handle.get("handle")?;
-        let rnn = rnnDesc.get("rnnDesc")?;
-        let (x_data, y_data) = (xDesc.get("xDesc")?, yDesc.get("yDesc")?);
         y.required("y")?;
         let (dy, dx) = (dy.required("dy")?, dx.required("dx")?);
         let weights = weightSpace.required("weightSpace")?;
@@ -70,11 +68,12 @@ functions! { FUNCTIONS:
         let there = (hx | dhy | dhx != 0, cx | dcy | dcx != 0);
         let call = Call {
             handle: &handle,
-            record: rnn.v8()?,
-            version: Some(rnn.0.version()),
-            states: &[States { descriptors: (hDesc, cDesc), there }],
-            x: &x_data,
-            y: &y_data,
+            description: Description::Live(Descriptors {
+                rnn: rnnDesc,
+                x: xDesc,
+                y: yDesc,
+                states: States { descriptors: (hDesc, cDesc), there },
+            }),
             lengths: devSeqLengths.address(),
             weights: (weightSpaceSize, weights),
             workspace: (workSpaceSize, workSpace.address()),
@@ -113,22 +112,21 @@ functions! { FUNCTIONS:
         reserveSpace: DataMut,
     ) {
         let handle = handle.get("handle")?;
-        let rnn = rnnDesc.get("rnnDesc")?;
         if addGrad.known("addGrad")? == WgradMode::SET {
             return refuse("addGrad is MCDNN_WGRAD_MODE_SET: gradients are added to memory");
         }
-        let (x_data, y_data) = (xDesc.get("xDesc")?, yDesc.get("yDesc")?);
         let (x, y) = (x.required("x")?, y.required("y")?);
         let gradients = dweightSpace.required("dweightSpace")?;
         let reserve = reserveSpace.required("reserveSpace")?;
         let hx = hx.address();
         let call = Call {
             handle: &handle,
-            record: rnn.v8()?,
-            version: Some(rnn.0.version()),
-            states: &[States { descriptors: (hDesc, Ref::NULL), there: (hx != 0, false) }],
-            x: &x_data,
-            y: &y_data,
+            description: Description::Live(Descriptors {
+                rnn: rnnDesc,
+                x: xDesc,
+                y: yDesc,
+                states: States { descriptors: (hDesc, Ref::NULL), there: (hx != 0, false) },
+            }),
             lengths: devSeqLengths.address(),
             weights: (weightSpaceSize, gradients),
             workspace: (workSpaceSize, workSpace.address()),

@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::kept::workspace_bytes;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, InArray, Out};
-use crate::rnn::calls::{Call, Pass, States};
+use crate::rnn::calls::{Call, Description, Descriptors, Pass, States};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::{Record, RnnNetwork};
 use crate::rnn::values::{ForwardMode, PADDED_IO_ENABLED};
@@ -102,9 +102,7 @@ functions! { FUNCTIONS:
         reserveSpace: DataMut,
     ) {
         let handle = handle.get("handle")?;
-        let rnn = rnnDesc.get("rnnDesc")?;
         let training = fwdMode.forward()? == Forward::Training;
-        let (x_data, y_data) = (xDesc.get("xDesc")?, yDesc.get("yDesc")?);
         let (x, y) = (x.required("x")?, y.required("y")?);
         let weights = weightSpace.required("weightSpace")?;
         let reserve = match training {
@@ -115,11 +113,12 @@ functions! { FUNCTIONS:
         let there = (hx | hy != 0, cx | cy != 0);
         let call = Call {
             handle: &handle,
-            record: rnn.v8()?,
-            version: Some(rnn.0.version()),
-            states: &[States { descriptors: (hDesc, cDesc), there }],
-            x: &x_data,
-            y: &y_data,
+            description: Description::Live(Descriptors {
+                rnn: rnnDesc,
+                x: xDesc,
+                y: yDesc,
+                states: States { descriptors: (hDesc, cDesc), there },
+            }),
             lengths: devSeqLengths.address(),
             weights: (weightSpaceSize, weights),
             workspace: (workSpaceSize, workSpace.address()),

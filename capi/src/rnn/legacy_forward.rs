@@ -9,7 +9,7 @@ use crate::filter::Filter;
 use crate::handle::Handle;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, InArray, Out};
-use crate::rnn::calls::{Call, Pass, States};
+use crate::rnn::calls::{Call, Described, Description, Pass, States};
 use crate::rnn::data::RnnData;
 use crate::rnn::descriptor::RnnNetwork;
 use crate::rnn::forward::FORWARD_PASS;
@@ -91,11 +91,12 @@ impl Given {
             });
             let call = Call {
                 handle: &handle,
-                record,
-                version: None,
-                states: &states.collect::<Vec<_>>(),
-                x,
-                y,
+                description: Description::Old(Described {
+                    record,
+                    states: &states.collect::<Vec<_>>(),
+                    x,
+                    y,
+                }),
                 lengths: 0,
                 weights: (weight_bytes, self.weights.1),
                 workspace: self.workspace,

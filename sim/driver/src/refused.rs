@@ -1,5 +1,6 @@
 //! What the driver refuses: textures and arrays, memory that is mapped page by page or shared
-//! between processes, graphs that are built by hand but for conditional nodes, external objects, green contexts.
+//! between processes, graphs that are built by hand but for conditional nodes, external objects,
+//! green contexts.
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::CUDA_ERROR_NOT_SUPPORTED;

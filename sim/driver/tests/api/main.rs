@@ -5,6 +5,7 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each calls the driver as its document says")]
 
 mod code;
+mod conditional;
 mod contexts;
 mod driver;
 mod entries;
