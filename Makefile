@@ -141,7 +141,7 @@ bench-c: setup ## Host cost of calls in C, on a device that launches nothing
 	$(CC) -std=c99 -O2 -I capi/include -I capi/tests/c capi/benches/host.c -L target/release -lmcdnn -lm \
 		-Wl,-rpath,$(CURDIR)/target/release -o target/bench-c
 	ln -sf libmcdnn.so target/release/libmcdnn.so.8
-	KILN_DEVICE=null:h200 target/bench-c
+	KILN_DEVICE=null:sim target/bench-c
 
 bench-compile: setup ## Time NVRTC on 135 variants of attention's kernels (goal: 500 ms each)
 	$(CARGO) bench --bench attention

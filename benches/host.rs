@@ -10,13 +10,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion};
+use kiln::attention::{
+    AttentionDescriptor, AttentionSettings, AttentionSizes, SequenceAxis, SequenceDataDescriptor,
+    SequenceDataSettings, SequenceExtents,
+};
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, NormForward, NormMode, Op, Phase, Recurrence, Reduction, ReductionOp};
-use kiln::layers::RnnPack;
+use kiln::layers::{AttentionForward, RnnPack};
 use kiln::loops::{LoopOutput, Network, TripLimit};
 use kiln::plan::Origin;
-use kiln::rnn::{CellKind, CellOptions, Extent, Optional, Rnn};
+use kiln::rnn::{CellKind, CellOptions, Extent, MathType, Optional, Rnn};
 use kiln::target::Target;
 use kiln::{Config, DType, ExecutionPlan, Kiln, OperationGraph, VariantPack, engine};
 
@@ -157,6 +161,66 @@ fn rnn_forward(c: &mut Criterion, cache: &Path) {
         };
         b.iter_batched_ref(|| open(null(), cache), build, BatchSize::PerIteration)
     });
+}
+
+/// The attention layer whose call is timed, that of `make bench-c`, and its sequences.
+fn attention_layer() -> (AttentionDescriptor, SequenceDataDescriptor) {
+    let sizes = AttentionSizes { heads: 4, size: 256, batch: 2, steps: 64 };
+    let settings = AttentionSettings {
+        data_type: DType::F16,
+        math_type: MathType::TensorOp,
+        ..AttentionSettings::new(sizes)
+    };
+    let extents = SequenceExtents { batch: 2, beam: 1, time: 64, vector: 256 };
+    use SequenceAxis::{Batch, Beam, Time, Vector};
+    let sequences = SequenceDataSettings {
+        data_type: DType::F16,
+        axes: vec![Batch, Time, Beam, Vector],
+        ..SequenceDataSettings::new(extents)
+    };
+    let layer = AttentionDescriptor::set(settings).expect("the layer is valid");
+    (layer, SequenceDataDescriptor::set(sequences).expect("the sequences are valid"))
+}
+
+/// A forward pass of that layer.
+fn attention_call(kiln: &Kiln) -> impl FnMut() -> kiln::Result<()> + use<> {
+    let (layer, sequences) = attention_layer();
+    let mut built = kiln.multi_head_attention(&layer).expect("the layer is supported");
+    let sizes = layer.buffers(false).expect("they are small");
+    let alloc = |bytes: u64| kiln.device().alloc(bytes).expect("there is memory");
+    let [q, k, v, out] = [(); 4].map(|()| alloc(2 * 2 * 64 * 256));
+    let (weights, workspace) = (alloc(sizes.weight_bytes), alloc(sizes.workspace_bytes));
+    let (lengths, stream, low, high) = (alloc(8), kiln.stream(), [0; 64], [64; 64]);
+    move || {
+        built.forward(
+            &stream,
+            &AttentionForward {
+                curr_idx: -1,
+                lo_win_idx: black_box(&low),
+                hi_win_idx: &high,
+                seq_lengths_qo: (&lengths).into(),
+                seq_lengths_kv: (&lengths).into(),
+                q_desc: &sequences,
+                queries: (&q).into(),
+                residuals: None,
+                k_desc: &sequences,
+                keys: (&k).into(),
+                v_desc: &sequences,
+                values: (&v).into(),
+                o_desc: &sequences,
+                out: (&out).into(),
+                weights: (&weights).into(),
+                workspace: Some((&workspace).into()),
+                reserve: None,
+            },
+        )
+    }
+}
+
+/// A forward pass of an attention layer that was seen before, on a device that does nothing.
+fn attention_forward(c: &mut Criterion, cache: &Path) {
+    let mut call = attention_call(&open(null(), cache));
+    c.bench_function("attention_layer/forward", |b| b.iter(&mut call));
 }
 
 /// A loop that the host launches: a product of a state and a matrix in each trip.
@@ -397,6 +461,7 @@ fn fill_cache(cache: &Path) {
     let mut built = kiln.build_rnn_dynamic(&rnn, 8).expect("the network is supported");
     built.prepare(16, states).expect("its kernels compile");
     kiln.build_launched_loops(&product_loop()).expect("its kernels compile");
+    attention_call(&kiln)().expect("its kernels compile");
 }
 
 fn main() {
@@ -416,6 +481,7 @@ fn main() {
         execute,
         rnn_forward,
         rnn_training,
+        attention_forward,
         launched_loop,
         memory_hit,
         disk_hit,

@@ -17,9 +17,9 @@ use kiln::reference::{self, Expected};
 use kiln::{ErrorKind, Kiln, OperationGraph};
 
 use crate::cases::{Case, File, Instance};
-use crate::dynamic_slice;
 use crate::golden::assert_golden;
 use crate::harness::{self, Values};
+use crate::resident_loop;
 use crate::rnn_data;
 use crate::settings;
 
@@ -322,7 +322,7 @@ fn signals() {
 
 /// Small numbers; the file says what positions are.
 fn small(graph: &OperationGraph) -> Values {
-    dynamic_slice::values(graph, &[])
+    resident_loop::values(graph, &[])
 }
 
 #[test]

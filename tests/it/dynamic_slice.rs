@@ -7,6 +7,7 @@ use kiln::graph::{DynamicSlice, Op, Operation, SliceCopy};
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc, reference};
 
 use crate::harness::{self, Values};
+use crate::resident_loop::values;
 
 /// The step of a decoder: the row of a token is read, keys are appended at a position, and the
 /// position is kept.
@@ -47,19 +48,6 @@ pub fn turn() -> OperationGraph {
     let inputs = [next, x, made, row, all_before, made, last, back_before, next, h, next, next];
     graph.operation_into(Op::DynamicSlice(op), &inputs, &[element, all, back, h_now, trip]);
     graph.build().unwrap()
-}
-
-/// Values with some of them given.
-pub fn values(graph: &OperationGraph, given: &[(&str, f64)]) -> Values {
-    let of = |(at, tensor): (usize, &TensorDesc)| {
-        let named = given.iter().find(|(name, _)| *name == tensor.name);
-        let values = match named {
-            Some((_, value)) => vec![*value; tensor.elements().unwrap() as usize],
-            None => harness::fill(tensor, at as u64 + 1, 4.0),
-        };
-        (tensor.uid, values)
-    };
-    graph.inputs().enumerate().map(of).collect()
 }
 
 fn run_one(copy: SliceCopy, dims: &[i64], position: f64, x: &[f64]) -> Vec<f64> {

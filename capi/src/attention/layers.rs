@@ -2,6 +2,7 @@
 
 use kiln::Kiln;
 use kiln::attention::{AttentionDescriptor, SequenceDataDescriptor};
+use kiln::device::Stream;
 use kiln::layers::MultiHeadAttention;
 use kiln::plan::{DeviceMemory, Memory};
 
@@ -9,12 +10,14 @@ use crate::attention::data::SeqData;
 use crate::attention::descriptor::Attention;
 use crate::handle::Handle;
 use crate::kept::{Lengths, UNKNOWN, use_last};
-use crate::object::{Ref, number_to_come};
+use crate::object::{Ref, next_number, number_to_come};
 use crate::status::{Outcome, bad};
 
 /// A layer on a device.
 #[derive(Clone)]
 pub struct Layer {
+    /// A number that no other layer has but its clones.
+    id: u64,
     /// What launches it.
     pub built: MultiHeadAttention,
     /// Lengths of sequences in device memory, for calls that are given none there.
@@ -22,20 +25,29 @@ pub struct Layer {
 }
 
 impl Handle {
-    /// Uses a layer of this handle's, whose state all handles share.
+    /// Uses a layer of this handle's, whose state all handles share, on the stream that the handle
+    /// has now.
     pub fn layer<R>(
         &self,
-        descriptor: &AttentionDescriptor,
-        of: impl FnOnce(&mut Layer, &Kiln) -> Outcome<R>,
+        said: &mut Said,
+        of: impl FnOnce(&mut Layer, &Kiln, &Stream, &[SequenceDataDescriptor; 4]) -> Outcome<R>,
     ) -> Outcome<R> {
         let kiln = &self.gpu().kiln;
-        let is = |known: &Layer| known.built.descriptor() == descriptor;
+        let Said { id, layer: descriptor, vectors, stream, .. } = said;
+        if stream.handle() != self.stream_handle() {
+            *stream = self.stream();
+        }
+        let last = *id;
+        let is = |known: &Layer| known.id == last || known.built.descriptor() == descriptor;
         let new = || {
             let built = kiln.multi_head_attention(descriptor)?;
-            Ok(Layer { built, lengths: Lengths::default() })
+            Ok(Layer { id: next_number(), built, lengths: Lengths::default() })
         };
         let share = || self.gpu().layers.with(is, new, |layer| Ok(layer.clone()));
-        self.layers().with(is, share, |layer| of(layer, kiln))
+        self.layers().with(is, share, |layer| {
+            *id = layer.id;
+            of(layer, kiln, stream, vectors)
+        })
     }
 }
 
@@ -79,9 +91,13 @@ pub struct Said {
     /// The descriptors of the last call, and the number to come before they were looked at.
     made: Option<Made>,
     /// The layer.
-    pub layer: AttentionDescriptor,
+    layer: AttentionDescriptor,
+    /// The number of the layer that ran last.
+    id: u64,
     /// Queries, keys, values and outputs.
     pub vectors: [SequenceDataDescriptor; 4],
+    /// The stream of the last call.
+    stream: Stream,
 }
 
 type Made = (Ref<Attention>, [Ref<SeqData>; 4], u64);
@@ -92,12 +108,12 @@ impl Handle {
         &self,
         attention: Ref<Attention>,
         vectors: [(Ref<SeqData>, &str); 4],
-        of: impl FnOnce(&Said) -> Outcome<R>,
+        of: impl FnOnce(&mut Said) -> Outcome<R>,
     ) -> Outcome<R> {
         let made = (attention, vectors.map(|(data, _)| data), number_to_come());
         let mut kept = self.said().all();
         // Nothing was set or destroyed since the same call was made.
-        if let Some(last) = kept.last().filter(|last| last.made == Some(made)) {
+        if let Some(last) = kept.last_mut().filter(|last| last.made == Some(made)) {
             return of(last);
         }
         let attention = attention.get("attnDesc")?;
@@ -111,7 +127,8 @@ impl Handle {
             let layer = attention.descriptor()?;
             let vectors =
                 [q.said(names[0])?, k.said(names[1])?, v.said(names[2])?, o.said(names[3])?];
-            Ok(Said { versions, made: None, layer, vectors })
+            let (made, id, stream) = (None, 0, self.stream());
+            Ok(Said { versions, made, layer, id, vectors, stream })
         };
         let said = use_last(&mut kept, |known| known.versions == versions, say)?;
         said.made = Some(made);

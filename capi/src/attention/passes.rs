@@ -44,8 +44,7 @@ functions! { FUNCTIONS:
         let handle = handle.get("handle")?;
         let all = [(qDesc, "qDesc"), (kDesc, "kDesc"), (vDesc, "vDesc"), (oDesc, "oDesc")];
         handle.with_said(attnDesc, all, |said| {
-            let [q_desc, k_desc, v_desc, o_desc] = &said.vectors;
-            let steps = q_desc.extent(kiln::attention::SequenceAxis::Time) as usize;
+            let steps = said.vectors[0].extent(kiln::attention::SequenceAxis::Time) as usize;
             let low = loWinIdx.seen(steps, "loWinIdx")?;
             let high = hiWinIdx.seen(steps, "hiWinIdx")?;
             let queries = memory(queries.address(), "queries")?;
@@ -54,10 +53,11 @@ functions! { FUNCTIONS:
             let out = memory(out.address(), "out")?;
             // A layer without projections has no weights.
             let weights = sized(weights.address(), weightSizeInBytes);
-            handle.layer(&said.layer, |layer, kiln| {
+            handle.layer(said, |layer, kiln, stream, vectors| {
+                let [q_desc, k_desc, v_desc, o_desc] = vectors;
                 let seq_lengths_qo = layer.lengths(kiln, devSeqLengthsQO.address(), q_desc)?;
                 let seq_lengths_kv = layer.lengths(kiln, devSeqLengthsKV.address(), k_desc)?;
-                Ok(layer.built.forward(&handle.stream(), &AttentionForward {
+                Ok(layer.built.forward(stream, &AttentionForward {
                     curr_idx: currIdx,
                     lo_win_idx: &low,
                     hi_win_idx: &high,
@@ -112,7 +112,6 @@ functions! { FUNCTIONS:
         let handle = handle.get("handle")?;
         let all = [(dqDesc, "dqDesc"), (dkDesc, "dkDesc"), (dvDesc, "dvDesc"), (doDesc, "doDesc")];
         handle.with_said(attnDesc, all, |said| {
-            let [q_desc, k_desc, v_desc, o_desc] = &said.vectors;
             let dout = memory(dout.address(), "dout")?;
             let dqueries = memory(dqueries.address(), "dqueries")?;
             let dkeys = memory(dkeys.address(), "dkeys")?;
@@ -120,10 +119,11 @@ functions! { FUNCTIONS:
             memory(reserveSpace.address(), "reserveSpace")?;
             let weights = sized(weights.address(), weightSizeInBytes);
             let reserve = sized(reserveSpace.address(), reserveSpaceSizeInBytes);
-            handle.layer(&said.layer, |layer, kiln| {
+            handle.layer(said, |layer, kiln, stream, vectors| {
+                let [q_desc, k_desc, v_desc, o_desc] = vectors;
                 let seq_lengths_qo = layer.lengths(kiln, devSeqLengthsDQDO.address(), q_desc)?;
                 let seq_lengths_kv = layer.lengths(kiln, devSeqLengthsDKDV.address(), k_desc)?;
-                Ok(layer.built.backward_data(&handle.stream(), &AttentionBackwardData {
+                Ok(layer.built.backward_data(stream, &AttentionBackwardData {
                     seq_lengths_qo,
                     seq_lengths_kv,
                     o_desc,
@@ -172,7 +172,6 @@ functions! { FUNCTIONS:
         };
         let all = [(qDesc, "qDesc"), (kDesc, "kDesc"), (vDesc, "vDesc"), (doDesc, "doDesc")];
         handle.with_said(attnDesc, all, |said| {
-            let [q_desc, k_desc, v_desc, o_desc] = &said.vectors;
             let queries = memory(queries.address(), "queries")?;
             let keys = memory(keys.address(), "keys")?;
             let values = memory(values.address(), "values")?;
@@ -180,10 +179,11 @@ functions! { FUNCTIONS:
             memory(reserveSpace.address(), "reserveSpace")?;
             let dweights = sized(dweights.address(), weightSizeInBytes);
             let reserve = sized(reserveSpace.address(), reserveSpaceSizeInBytes);
-            handle.layer(&said.layer, |layer, kiln| {
+            handle.layer(said, |layer, kiln, stream, vectors| {
+                let [q_desc, k_desc, v_desc, o_desc] = vectors;
                 let seq_lengths_qo = layer.lengths(kiln, 0, q_desc)?;
                 let seq_lengths_kv = layer.lengths(kiln, 0, k_desc)?;
-                Ok(layer.built.backward_weights(&handle.stream(), &AttentionBackwardWeights {
+                Ok(layer.built.backward_weights(stream, &AttentionBackwardWeights {
                     mode,
                     seq_lengths_qo,
                     seq_lengths_kv,

@@ -509,8 +509,8 @@ fn loops() -> Vec<Form> {
 /// Between two trips, and a step of a decoder.
 fn slices() -> Vec<Form> {
     let turn = dynamic_slice::turn();
-    let turned = dynamic_slice::values(&turn, &[("next", 3.0), ("made", 2.0)]);
-    let ended = dynamic_slice::values(&turn, &[("next", 9.0), ("made", 6.0)]);
+    let turned = resident_loop::values(&turn, &[("next", 3.0), ("made", 2.0)]);
+    let ended = resident_loop::values(&turn, &[("next", 9.0), ("made", 6.0)]);
     let turn = |values| (dynamic_slice::turn(), values);
     vec![
         form("slices_turn", "dynamic_slice", turn(turned), &[("threads", 128)]),
