@@ -149,7 +149,16 @@ impl DType {
     /// instead, as PTX's conversions do, except for infinities that the type can represent. `i64`,
     /// `i32`, `i8` and `u8` round to nearest even, saturate, and map NaN to 0. `bool` is 1 for
     /// every value but zero (NaN included).
+    #[inline]
     pub fn round(self, value: f64) -> f64 {
+        match self {
+            // What is one already, as most are.
+            DType::I32 if f64::from(value as i32) == value => f64::from(value as i32),
+            other => other.rounded(value),
+        }
+    }
+
+    fn rounded(self, value: f64) -> f64 {
         match self {
             DType::F64 => value,
             DType::F32 => value as f32 as f64,
@@ -157,8 +166,6 @@ impl DType {
             DType::Bf16 => bf16::from_f32(round_to_odd(value)).to_f64(),
             DType::F8E4M3 | DType::F8E5M2 => self.read(&[self.eight_bits(value)]),
             DType::Bool => (value != 0.0) as u8 as f64,
-            // What is one already, as most are.
-            DType::I32 if f64::from(value as i32) == value => f64::from(value as i32),
             DType::I64 | DType::I32 | DType::I8 | DType::U8 => {
                 let (low, high) = self.integer_range().expect("an integer type has a range");
                 let rounded = value.round_ties_even().clamp(low, high);

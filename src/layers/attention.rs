@@ -76,6 +76,9 @@ struct Sizes {
     intermediate: u64,
     /// Offset of partial results in the workspace, without and with gradients that are added.
     partials_offset: [u64; 2],
+    /// Of windows in the workspace, and where they begin.
+    windows: u64,
+    windows_offset: u64,
 }
 
 impl Sizes {
@@ -85,7 +88,9 @@ impl Sizes {
             *bytes = layer.bytes(role)?;
         }
         let partials_offset = [layer.partials_offset(false)?, layer.partials_offset(true)?];
-        Ok(Sizes { roles, intermediate: layer.intermediate_bytes()?, partials_offset })
+        let intermediate = layer.intermediate_bytes()?;
+        let (windows, windows_offset) = (layer.windows_bytes(), layer.windows_offset(false)?);
+        Ok(Sizes { roles, intermediate, partials_offset, windows, windows_offset })
     }
 }
 
@@ -172,6 +177,12 @@ impl MultiHeadAttention {
 
     /// The plans of a pass for an extent, which are built if necessary.
     fn find(&mut self, pass: AttentionPass, extent: AttentionExtent) -> Result<&mut Built> {
+        self.ensure(pass, extent)?;
+        Ok(self.built.get(&(pass, extent)).expect("it has been built"))
+    }
+
+    /// Builds the plans of a pass for an extent, if necessary.
+    fn ensure(&mut self, pass: AttentionPass, extent: AttentionExtent) -> Result<()> {
         let key = (pass, extent);
         if !self.built.has(&key) {
             let built = Built::new(&self.kiln, self.descriptor.lowered(pass, extent)?)?;
@@ -180,7 +191,7 @@ impl MultiHeadAttention {
             }
             self.built.insert(key, built);
         }
-        Ok(self.built.get(&key).expect("it has been built"))
+        Ok(())
     }
 
     /// Checks the sizes of a call's memory and launches the pass.
@@ -191,12 +202,12 @@ impl MultiHeadAttention {
         extent: AttentionExtent,
         call: &Arguments<'_>,
     ) -> Result<()> {
-        self.find(pass, extent)?;
+        self.ensure(pass, extent)?;
         let MultiHeadAttention { built, windows, states, .. } = self;
         let built = built.get(&(pass, extent)).expect("it has been built");
         built.check(call)?;
         built.check_overlaps(call)?;
-        if let (Some(writer), 1..) = (windows, built.layer.windows_bytes()) {
+        if let (Some(writer), 1..) = (windows, built.sizes.windows) {
             built.write_windows(writer, stream, call)?;
         }
         let call = call
@@ -337,8 +348,8 @@ impl Built {
         stream: &Stream,
         call: &Arguments<'_>,
     ) -> Result<()> {
-        let (first, steps) = (self.layer.windows_offset(false)?, self.layer.extent.queries);
-        let ends = first + self.layer.windows_bytes() / 2;
+        let (first, steps) = (self.sizes.windows_offset, self.layer.extent.queries);
+        let ends = first + self.sizes.windows / 2;
         let workspace = call.workspace.expect("it was checked");
         for (offset, numbers) in [(first, call.low), (ends, call.high)] {
             writer.write(stream, &numbers[..steps as usize], (workspace, offset))?;
