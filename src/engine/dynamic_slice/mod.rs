@@ -1,5 +1,5 @@
 //! Copies between tensors and slices of others at positions that the device knows: one kernel for
-//! all copies of an operation, whose threads go through each of them.
+//! all copies of an operation, each of which has blocks of its own, so that none waits for another.
 
 mod parameters;
 mod problem;
@@ -53,10 +53,12 @@ struct Slices<'a> {
 }
 
 impl Slices<'_> {
-    /// Blocks that have work, as many as the GPU holds at most.
+    /// Blocks of all copies: as many of each as the largest has work for, and the GPU holds.
     fn blocks(&self, threads: i64) -> i64 {
+        let copies = self.problem.copied().count() as i64;
         let most = i64::from(self.target.sm_count) * (THREADS_SM / threads);
-        ceil_div(self.problem.widest(), threads).min(most)
+        let of_each = ceil_div(self.problem.widest(), threads).min((most / copies.max(1)).max(1));
+        copies * of_each
     }
 }
 

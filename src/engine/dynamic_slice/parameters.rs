@@ -69,12 +69,7 @@ impl Parameters {
             listing: vec![problem.op.to_string()],
             wide: problem.is_wide(),
             threads,
-            copies: problem
-                .copies
-                .iter()
-                .filter(|of| of.accesses() > 0)
-                .map(|of| copy_parameters(problem, of, &names))
-                .collect(),
+            copies: problem.copied().map(|of| copy_parameters(problem, of, &names)).collect(),
             kernel_parameters: list(&kernel_parameters, Indent(4), Width(0)),
         }
     }

@@ -74,6 +74,11 @@ impl<'a> Problem<'a> {
         distinct(self.copies.iter().flat_map(|of| [of.position, of.x, of.y]))
     }
 
+    /// Copies of slices that have elements.
+    pub(super) fn copied(&self) -> impl Iterator<Item = &Moved> {
+        self.copies.iter().filter(|of| of.accesses() > 0)
+    }
+
     /// Accesses of the copy that has the most.
     pub(super) fn widest(&self) -> i64 {
         self.copies.iter().map(Moved::accesses).max().unwrap_or(0)
