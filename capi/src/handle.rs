@@ -70,12 +70,14 @@ impl Handle {
     /// The stream that calls are queued on.
     pub fn stream(&self) -> Stream {
         // SAFETY: the program gave it as a stream of the device, and keeps it.
-        unsafe { self.gpu.kiln.device().external_stream(self.stream_handle()) }
+        unsafe { self.gpu.kiln.device().external_stream(self.stream.load(Ordering::Relaxed)) }
     }
 
-    /// The handle of that stream.
-    pub fn stream_handle(&self) -> u64 {
-        self.stream.load(Ordering::Relaxed)
+    /// Makes the stream of an earlier call the one that calls are queued on now.
+    pub fn follow(&self, stream: &mut Stream) {
+        if stream.handle() != self.stream.load(Ordering::Relaxed) {
+            *stream = self.stream();
+        }
     }
 
     /// Recurrent networks of this handle.

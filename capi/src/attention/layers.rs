@@ -34,9 +34,7 @@ impl Handle {
     ) -> Outcome<R> {
         let kiln = &self.gpu().kiln;
         let Said { id, layer: descriptor, vectors, stream, .. } = said;
-        if stream.handle() != self.stream_handle() {
-            *stream = self.stream();
-        }
+        self.follow(stream);
         let last = *id;
         let is = |known: &Layer| known.id == last || known.built.descriptor() == descriptor;
         let new = || {

@@ -101,9 +101,7 @@ pub fn execute(handle: &Handle, plan: Ref<Backend>, pack: Ref<Backend>) -> Outco
     if let Some(of) = same
         && let (Some(plan), Some(pack)) = (of.plan.upgrade(), of.pack.upgrade())
     {
-        if of.stream.handle() != handle.stream_handle() {
-            of.stream = handle.stream();
-        }
+        handle.follow(&mut of.stream);
         return launch(&of.stream, &plan, &pack);
     }
     let (plan, pack) = (plan.get("executionPlan")?.node(), pack.get("variantPack")?.node());

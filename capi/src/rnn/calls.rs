@@ -210,9 +210,7 @@ impl Call<'_> {
         pass: &Pass,
         tensors: &[(Role, u64)],
     ) -> Outcome {
-        if checked.stream.handle() != self.handle.stream_handle() {
-            checked.stream = self.handle.stream();
-        }
+        self.handle.follow(&mut checked.stream);
         let Checked { rnn, batch, rows, needs, network: id, stream, pack, .. } = checked;
         self.handle.known_network(id, rnn, *batch, |network| {
             self.fill(pack, needs, network, pass, tensors)?;

@@ -85,8 +85,8 @@ impl Tunable<1> for Slices<'_> {
     }
 
     fn reasons(&self) -> Vec<String> {
-        let accesses = self.problem.widest();
-        vec![format!("threads=256: {accesses} accesses of the largest copy spread over SMs")]
+        let (Settings { threads }, accesses) = (self.best(), self.problem.widest());
+        vec![format!("threads={threads}: {accesses} accesses of the largest copy spread over SMs")]
     }
 
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
