@@ -45,6 +45,9 @@ pub enum FindingKind {
     MissingProxyFence,
     /// `ld.global.nc` of bytes that the launch writes.
     NonCoherentLoad,
+    /// An access to global memory by a thread that no `griddepcontrol.wait` comes before, in a
+    /// launch that may begin before the launch before it has ended.
+    EarlyAccess,
     /// A copy completes on an mbarrier without a fence after its initialisation.
     MissingBarrierFence,
     /// An access to the shared memory of another block, which may not have started.
@@ -60,7 +63,7 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// All kinds.
-    pub const ALL: [FindingKind; 22] = [
+    pub const ALL: [FindingKind; 23] = [
         FindingKind::UninitialisedRegister,
         FindingKind::UnfinishedProduct,
         FindingKind::UnfencedRegister,
@@ -78,6 +81,7 @@ impl FindingKind {
         FindingKind::WarpRace,
         FindingKind::MissingProxyFence,
         FindingKind::NonCoherentLoad,
+        FindingKind::EarlyAccess,
         FindingKind::MissingBarrierFence,
         FindingKind::UnstartedPeer,
         FindingKind::DivergentBarrier,
@@ -111,6 +115,7 @@ impl FindingKind {
             FindingKind::WarpRace => "race within a warp",
             FindingKind::MissingProxyFence => "missing proxy fence",
             FindingKind::NonCoherentLoad => "non-coherent load",
+            FindingKind::EarlyAccess => "access before its grid waits",
             FindingKind::MissingBarrierFence => "missing mbarrier fence",
             FindingKind::UnstartedPeer => "peer not started",
             FindingKind::DivergentBarrier => "divergent barrier",

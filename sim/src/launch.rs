@@ -20,6 +20,9 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether all blocks must be co-resident, as grid barriers require.
     pub cooperative: bool,
+    /// Whether on hardware it may begin before the launch before it in the stream has ended
+    /// (programmatic dependent launch), so that its threads must wait before they access memory.
+    pub programmatic: bool,
     /// Cluster size in blocks along x, y and z; zeros use the kernel's own.
     pub cluster: [u32; 3],
     /// Whether the cluster may have more than 8 blocks, which not every device runs.
@@ -49,6 +52,7 @@ impl Default for Launch {
             block: [1; 3],
             shared_bytes: 0,
             cooperative: false,
+            programmatic: false,
             cluster: [0; 3],
             non_portable_cluster: false,
             registers: 0,

@@ -208,6 +208,12 @@ impl Kernel {
         self.entry().program.reads_at_system_scope()
     }
 
+    /// Whether it waits for the launches before it in the stream (`griddepcontrol.wait`), so that
+    /// it may begin before they have ended.
+    pub fn waits_for_grids(&self) -> bool {
+        self.entry().program.waits_for_grids()
+    }
+
     /// Maximum number of threads per block, from `.maxntid`.
     pub fn block_threads_max(&self) -> Option<u32> {
         self.entry().threads_max

@@ -134,6 +134,8 @@ pub(crate) enum Kind {
     /// Yields to other warps.
     Sleep,
     Fence,
+    /// Waits for the launches before.
+    GridWait,
     /// Operands are in the list: destinations, then sources.
     Unit(Unit),
 }

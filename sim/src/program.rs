@@ -70,6 +70,11 @@ impl Program {
         self.origins.iter().any(|origin| origin.traits.reads_system)
     }
 
+    /// Whether the kernel waits for the launches before it.
+    pub fn waits_for_grids(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op.kind, Kind::GridWait))
+    }
+
     /// Whether the kernel allocates memory, or frees it.
     pub fn has_heap(&self) -> bool {
         let uses = |op: &MicroOp| matches!(op.kind, Kind::Unit(Unit::Allocate | Unit::Free));

@@ -113,16 +113,18 @@ pub struct Stream {
     reports: Arc<Reports>,
     handle: u64,
     owned: bool,
+    /// Whether it is captured into the body of a conditional node.
+    is_body: bool,
 }
 
 impl Stream {
     pub(super) fn new(driver: Arc<dyn Driver>, reports: Arc<Reports>) -> Result<Stream> {
         let handle = driver.stream_create()?;
-        Ok(Stream { driver, reports, handle, owned: true })
+        Ok(Stream { driver, reports, handle, owned: true, is_body: false })
     }
 
     pub(super) fn external(driver: Arc<dyn Driver>, reports: Arc<Reports>, handle: u64) -> Stream {
-        Stream { driver, reports, handle, owned: false }
+        Stream { driver, reports, handle, owned: false, is_body: false }
     }
 
     /// Native handle: a `CUstream` on a GPU.
@@ -191,6 +193,11 @@ impl Stream {
         Ok(Event { driver, reports, stream: self.handle, handle })
     }
 
+    /// Whether it is captured into the body of a conditional node.
+    pub(crate) fn is_body(&self) -> bool {
+        self.is_body
+    }
+
     /// Whether what it is given is captured into a CUDA graph.
     pub(crate) fn is_captured(&self) -> bool {
         self.driver.capture(self.handle).is_some()
@@ -208,6 +215,7 @@ impl Stream {
             reports: self.reports.clone(),
             handle,
             owned: true,
+            is_body: true,
         };
         Ok((branching.condition, branching.streams.into_iter().map(stream).collect()))
     }

@@ -11,6 +11,7 @@ use cudarc::driver::{DriverError, result, sys};
 use tracing::trace;
 
 use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
+use crate::device::attribute::attribute;
 use crate::device::conditional::Conditionals;
 use crate::device::context::{Call, Primary};
 use crate::device::driver::{
@@ -469,7 +470,16 @@ impl Driver for CudaDriver {
         })?;
         let (name, sm_count) = (kernel.stem.into(), self.target.sm_count);
         let occupancy = Occupancy::default();
-        Ok(Arc::new(CudaKernel { loaded, function, parameters, name, sm_count, occupancy }))
+        let waits_for_grids = image.ptx.contains("griddepcontrol.wait;");
+        Ok(Arc::new(CudaKernel {
+            loaded,
+            function,
+            parameters,
+            name,
+            sm_count,
+            occupancy,
+            waits_for_grids,
+        }))
     }
 }
 
@@ -518,6 +528,7 @@ struct CudaKernel {
     name: Arc<str>,
     sm_count: u32,
     occupancy: Occupancy,
+    waits_for_grids: bool,
 }
 
 // SAFETY: module and function handles may be used on any thread on which their context is current.
@@ -532,16 +543,16 @@ impl Launchable for CudaKernel {
         self.occupancy.check(&self.name, self.function, self.sm_count, launch, failed)
     }
 
+    fn waits_for_grids(&self) -> bool {
+        self.waits_for_grids
+    }
+
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
         let _call = self.loaded.primary.call(LAUNCH)?;
         if launch.cooperative {
             self.check(launch)?;
         }
-        let mut attribute = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { cooperative: 1 },
-        };
+        let mut attribute = attribute(launch);
         let config = sys::CUlaunchConfig {
             gridDimX: launch.grid,
             gridDimY: 1,
@@ -551,8 +562,8 @@ impl Launchable for CudaKernel {
             blockDimZ: 1,
             sharedMemBytes: launch.shared_bytes,
             hStream: stream as sys::CUstream,
-            attrs: &mut attribute,
-            numAttrs: u32::from(launch.cooperative),
+            attrs: attribute.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
+            numAttrs: u32::from(attribute.is_some()),
         };
         let health = &self.loaded.primary.health;
         match captured_by(stream) {

@@ -20,6 +20,9 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether all blocks must be co-resident.
     pub cooperative: bool,
+    /// Whether it may begin before the launch before it has ended, for which its kernel waits
+    /// (programmatic dependent launch, sm_90 and later).
+    pub programmatic: bool,
     /// Registers per thread, for the simulated device; 0 where they are not known.
     pub registers: u32,
 }
@@ -155,6 +158,10 @@ pub(crate) trait Launchable: fmt::Debug + Send + Sync {
     /// `NotSupported` if it does not.
     fn check(&self, _launch: &Launch) -> Result<()> {
         Ok(())
+    }
+    /// Whether it waits itself for the launches before it (`griddepcontrol.wait`).
+    fn waits_for_grids(&self) -> bool {
+        false
     }
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()>;
 }

@@ -12,6 +12,7 @@
 
 #![expect(unsafe_code, reason = "another library's stream is a number that nobody can check")]
 
+mod attribute;
 mod buffer;
 mod conditional;
 mod context;

@@ -119,7 +119,8 @@ mod tests {
     use super::*;
 
     fn launch(grid: u32, cooperative: bool) -> Launch {
-        Launch { grid, threads: 128, shared_bytes: 4096, cooperative, registers: 0 }
+        let (threads, shared_bytes) = (128, 4096);
+        Launch { grid, threads, shared_bytes, cooperative, programmatic: false, registers: 0 }
     }
 
     #[test]

@@ -268,6 +268,10 @@ impl std::fmt::Debug for SimKernel {
 }
 
 impl Launchable for SimKernel {
+    fn waits_for_grids(&self) -> bool {
+        self.kernel.waits_for_grids()
+    }
+
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
         let parameters: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
         let SimOptions { sanitize, count, sample, .. } = self.machine.options;
@@ -276,6 +280,8 @@ impl Launchable for SimKernel {
             block: [launch.threads, 1, 1],
             shared_bytes: launch.shared_bytes,
             cooperative: launch.cooperative,
+            // Wherever it stands in this plan, it may stand behind another kernel elsewhere.
+            programmatic: self.waits_for_grids(),
             registers: launch.registers,
             // Kernels say how many blocks their clusters have, and the driver is asked for them.
             non_portable_cluster: true,

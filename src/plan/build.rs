@@ -93,6 +93,7 @@ impl Kiln {
             selection: resolved.selection,
             steps_down: resolved.templates.is_none() && resolved.overrides.is_none(),
             allow_spills: resolved.allow_spills,
+            overlap_launches: resolved.overlap_launches,
             trust: resolved.trust,
             signed_only: resolved.signed_only,
             overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
@@ -491,7 +492,9 @@ impl Planner {
     fn launch(&self, plan: &LaunchPlan, resources: Resources) -> Launch {
         let LaunchPlan { threads, shared_bytes, cooperative, .. } = *plan;
         let (grid, registers) = (self.grid(plan, resources), resources.registers);
-        Launch { grid, threads, shared_bytes, cooperative, registers }
+        // A cooperative launch needs the room of the one before it.
+        let programmatic = self.overlap_launches && !cooperative;
+        Launch { grid, threads, shared_bytes, cooperative, programmatic, registers }
     }
 
     /// The grid size: given, or as many blocks as fit the SMs with the kernel's resources.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tracing::trace_span;
 
-use crate::device::{Device, MAP_WORDS, Stream};
+use crate::device::{Device, Launch, MAP_WORDS, Stream};
 use crate::engine::Part;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
@@ -411,7 +411,10 @@ impl PlannedKernel {
                 at += 1;
             }
         }
-        self.kernel.launch(&self.launch, &arguments[..at], stream.handle())
+        // Of bodies of conditional nodes no document says what edges they may have.
+        let programmatic = self.launch.programmatic && !stream.is_body();
+        let launch = Launch { programmatic, ..self.launch };
+        self.kernel.launch(&launch, &arguments[..at], stream.handle())
     }
 }
 

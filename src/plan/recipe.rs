@@ -208,7 +208,7 @@ impl Recipe {
                 None => in_workspace(Piece::Tensor(uid)),
             }
         };
-        let mut kernels = Vec::new();
+        let mut kernels: Vec<PlannedKernel> = Vec::new();
         for (number, BuiltPart { part, kernels: built, scratch }) in parts.into_iter().enumerate() {
             let canonical = part.graph.canonical();
             let stored = part.graph.inputs().chain(part.graph.outputs());
@@ -247,6 +247,10 @@ impl Recipe {
                     });
                 }
                 feeds.extend(numbers);
+                // What the stream has before the plan is not known to have waited in turn.
+                let behind = kernels.iter().any(|earlier| earlier.launch.grid > 0);
+                let programmatic = launch.programmatic && behind && kernel.waits_for_grids();
+                let launch = Launch { programmatic, ..launch };
                 let mapped = |map: TensorMap| {
                     let base = feed(&Argument::Address(map.tensor));
                     (map, base)

@@ -87,6 +87,7 @@ mod onnx;
 mod onnx_rnn;
 mod operations;
 mod output;
+mod overlapped;
 mod overrides;
 mod pack;
 mod page;

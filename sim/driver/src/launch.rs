@@ -73,8 +73,9 @@ pub struct Attribute {
 /// Attributes of launches (`CUlaunchAttributeID`).
 const COOPERATIVE: u32 = 2;
 const CLUSTER_DIMENSION: u32 = 4;
+const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
 /// Those that order launches among each other, or hint: launches run one after another.
-const WITHOUT_EFFECT: [u32; 10] = [0, 1, 3, 5, 6, 8, 9, 10, 14, 16];
+const WITHOUT_EFFECT: [u32; 9] = [0, 1, 3, 5, 8, 9, 10, 14, 16];
 
 /// Markers of the list `extra` of a launch (`cuda.h`).
 const PARAM_BUFFER_POINTER: u64 = 1;
@@ -111,6 +112,9 @@ impl Work {
         for attribute in config.attributes.all(config.attribute_count as usize)? {
             match attribute.id {
                 COOPERATIVE => launch.cooperative = attribute.value[0] != 0,
+                PROGRAMMATIC_STREAM_SERIALIZATION => {
+                    launch.programmatic = attribute.value[0] != 0;
+                }
                 CLUSTER_DIMENSION => {
                     let [x, y, z, ..] = attribute.value;
                     launch.cluster = [x, y, z];

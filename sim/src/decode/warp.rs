@@ -206,10 +206,15 @@ impl Decoder<'_> {
                 }
             }
             "griddepcontrol" => {
-                if !m.take("wait") && !m.take("launch_dependents") {
+                let waits = m.take("wait");
+                if !waits && !m.take("launch_dependents") {
                     return Err(m.error("is not a supported form"));
                 }
                 self.count(i, m, 0)?;
+                // Launches run one after another: what is before has ended.
+                if waits {
+                    self.emit(Kind::GridWait, Vec::new(), Vec::new(), 0);
+                }
             }
             _ => self.count(i, m, 1)?,
         }

@@ -338,7 +338,7 @@ fn step(
         | Kind::WarpSync => exchange::synchronised(warp, cx, op, active),
         Kind::Barrier(barrier) => arrive(warp, block, cx, op, barrier, active),
         Kind::Sleep => Ok(Next::Poll(POLL_STRONG)),
-        Kind::Fence => Ok(Next::Go),
+        Kind::Fence | Kind::GridWait => Ok(Next::Go),
         Kind::Unit(which) => unit::step(warp, block, cx, op, which, (active, pc)),
         Kind::Trap => {
             let text = match op.imm {

@@ -1,7 +1,7 @@
 //! Shadow state of a block: clocks, shared memory, and the registers and local memory of its warps.
 
 use super::chunks::ChunkCache;
-use super::clocks::Clocks;
+use super::clocks::{Clocks, Event};
 use super::cluster::ClusterShadow;
 use super::copies::Copies;
 use super::global::StampCache;
@@ -25,6 +25,8 @@ pub(crate) struct WarpShadow {
     /// Four bits per word of local memory: the bytes written.
     pub local: Vec<u8>,
     pub fenced: Fenced,
+    /// Lanes that a wait for the launches before comes before.
+    pub grid_waited: u32,
     pub stamps: StampCache,
     /// Stamp cache for the cluster's shadow.
     pub cluster_stamps: StampCache,
@@ -57,6 +59,8 @@ pub(crate) struct BlockShadow {
     pub warpgroups: Vec<Warpgroup>,
     pub tensor: TensorShadow,
     pub chunks: ChunkCache,
+    /// Where warps have waited for the launches before.
+    grid_waits: Vec<Event>,
     /// Number of completions of copies that mbarriers signal.
     pub completions: u64,
     /// Bytes of shared memory to which an op copied what nobody wrote.
@@ -109,6 +113,7 @@ impl BlockShadow {
             warpgroups: (0..warps.div_ceil(WARPS)).map(|_| Warpgroup::default()).collect(),
             tensor: TensorShadow::default(),
             chunks: ChunkCache::default(),
+            grid_waits: Vec::new(),
             completions: 0,
             unset_by: HashMap::new(),
         }
@@ -118,6 +123,27 @@ impl BlockShadow {
     pub fn open(&mut self, id: usize, waiting: impl Iterator<Item = usize>, all: bool) {
         self.arrivals[id] = None;
         self.clocks.open(id, waiting, all);
+    }
+
+    /// Lanes of a warp wait for the launches before.
+    pub fn grid_wait(&mut self, warp: usize, lanes: u32, pc: u32) {
+        self.warps[warp].grid_waited |= lanes;
+        let (block, epoch) = (self.clocks.block, self.clocks.warps[warp].epoch);
+        let (clock, lane) = (warp as u32, lanes.trailing_zeros());
+        self.grid_waits.push(Event { block, clock, warp: clock, lane, many: false, epoch, pc });
+    }
+
+    /// Of these lanes of a warp those that no such wait comes before, whichever thread of the block
+    /// waited.
+    pub fn early(&mut self, warp: usize, lanes: u32) -> u32 {
+        let mut left = lanes & !self.warps[warp].grid_waited;
+        for lane in (0..LANES as u32).filter(|lane| lanes >> lane & 1 != 0) {
+            if self.grid_waits.iter().any(|wait| self.clocks.ordered(wait, warp, lane)) {
+                left &= !(1 << lane);
+            }
+        }
+        self.warps[warp].grid_waited |= lanes & !left;
+        left
     }
 
     /// Records a write to the block's shared memory from outside its warps.

@@ -243,6 +243,7 @@ impl Watch {
         (by, scope): (Actor, Scope),
         (area, lanes): (u64, &Lanes),
     ) {
+        self.early(shadow, scene, by, (area, lanes));
         let allocation = area as usize;
         let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
         if scene.cx.program.origins[by.pc as usize].traits.non_coherent {
@@ -250,8 +251,7 @@ impl Watch {
             for (lane, at, writer) in self.global.written(allocation, lanes) {
                 let me = (by.pc, by.warp, lane);
                 let make = || reporter.non_coherent((area, at), &writer, me);
-                let kind = FindingKind::NonCoherentLoad;
-                self.findings.add((kind, writer.pc, by.pc), make);
+                self.findings.add((FindingKind::NonCoherentLoad, writer.pc, by.pc), make);
             }
         }
         let access = Global { lanes, by, scope, allocation, words };

@@ -6,6 +6,7 @@
 
 mod bulk;
 mod copies;
+mod grids;
 mod mbarriers;
 mod memory;
 mod proxies;
@@ -178,6 +179,7 @@ impl Watch {
                     fenced.fence(&mut shadow.clocks, index, at.active, scope);
                 }
             }
+            Kind::GridWait => shadow.grid_wait(index, at.active, at.pc),
             Kind::Barrier(barrier) => self.barrier(&mut shadow, warp, block, cx, (at, barrier)),
             Kind::Unit(unit) => self.unit_after(&mut shadow, warp, block, cx, (at, unit)),
             // Lanes that wait for each other have synchronised.

@@ -292,6 +292,15 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
+    /// An access that no wait for the launches before comes before.
+    pub fn early(&self, subject: (u64, u64), (pc, warp, lane): (u32, usize, usize)) -> Finding {
+        let remedy = "the launch may begin before the one before it has ended: \
+                      griddepcontrol.wait must come before the access";
+        let (kind, subject) = (FindingKind::EarlyAccess, self.subject(subject));
+        let sites = vec![self.here((warp, lane), pc)];
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
+    }
+
     /// A copy whose thread exits without waiting for it.
     pub fn leaked(&self, at: u64, (pc, exit): (u32, u32), who: Who) -> Finding {
         let sites = vec![self.here(who, pc), self.here(who, exit)];

@@ -81,6 +81,20 @@ fn checks_are_chosen() {
 }
 
 #[test]
+fn a_job_may_begin_before_the_launch_before_it_has_ended() {
+    let text = r#"{ "kernel": "load_early", "block": [64, 1, 1], PROGRAMMATIC "arguments": [
+        { "dtype": "u32", "count": 64, "fill": "index" },
+        { "dtype": "u32", "count": 64 } ] }"#;
+    for (programmatic, status) in [(r#""programmatic": true,"#, 1), ("", 0)] {
+        let output =
+            job("programmatic.sm_120.ptx", &text.replace("PROGRAMMATIC", programmatic), &[]);
+        assert_eq!(output.status.code(), Some(status), "{}", stdout(&output));
+        let told = stdout(&output).contains("access before its grid waits: allocation #0");
+        assert_eq!(told, status == 1, "{}", stdout(&output));
+    }
+}
+
+#[test]
 fn a_kernel_that_fails_exits_with_1() {
     let text = r#"{ "kernel": "copy", "block": [64, 1, 1], "arguments": [
         { "dtype": "f16", "count": 64, "fill": 1.5 }, { "dtype": "bf16", "count": 64 } ] }"#;

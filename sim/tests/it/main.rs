@@ -32,6 +32,7 @@ mod noncoherent;
 mod pixels;
 mod pointwise;
 mod products;
+mod programmatic;
 mod properties;
 mod proxies;
 mod refusals;

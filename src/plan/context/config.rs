@@ -44,6 +44,9 @@ pub struct Config {
     pub without: Option<Notes>,
     /// Run a requested configuration even if its kernels spill registers, with a warning.
     pub allow_spills: Option<bool>,
+    /// On GPUs of sm_90 and later: a kernel of a plan may begin while the one before it ends
+    /// (programmatic dependent launch). On unless given.
+    pub overlap_launches: Option<bool>,
     /// Run a graph with generic kernels that have been built, if there are any, while its
     /// specialised kernels are compiled in the background. No effect in strict mode.
     pub background: Option<Background>,

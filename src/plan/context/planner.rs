@@ -19,6 +19,8 @@ pub(in crate::plan) struct Planner {
     pub(in crate::plan) steps_down: bool,
     /// Whether requested configurations may spill registers.
     pub(in crate::plan) allow_spills: bool,
+    /// Whether a kernel of a plan may begin before the one before it has ended.
+    pub(in crate::plan) overlap_launches: bool,
     /// The keys that packs must be signed with.
     pub(in crate::plan) trust: Trust,
     /// Whether only signed code and kernels compiled here may run.

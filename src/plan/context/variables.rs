@@ -149,6 +149,13 @@ pub const VARIABLES: &[Variable] = &[
         read: |reading, value| put(&mut reading.config.allow_spills, value, switch),
     },
     Variable {
+        name: "KILN_OVERLAP_LAUNCHES",
+        field: "overlap_launches",
+        values: "0: kernels of a plan never begin before those before them have ended",
+        default: "1: on sm_90 and later",
+        read: |reading, value| put(&mut reading.config.overlap_launches, value, switch),
+    },
+    Variable {
         name: "KILN_BACKGROUND",
         field: "background",
         values: "compile in the background: `THREADS` or `THREADS:QUEUE`",

@@ -135,7 +135,7 @@ impl DumpLaunch {
     /// The launch, without its registers, which depend on the compiler.
     pub(in crate::plan) fn shape(&self) -> Launch {
         let DumpLaunch { grid, threads, shared_bytes, cooperative, .. } = *self;
-        Launch { grid, threads, shared_bytes, cooperative, registers: 0 }
+        Launch { grid, threads, shared_bytes, cooperative, programmatic: false, registers: 0 }
     }
 
     /// Whether the kernel reads what launches before it left, or leaves something for later ones.

@@ -95,6 +95,54 @@ fn kernels_are_launched_in_every_form() {
     assert_eq!(call!(driver, cuModuleUnload(module)), SUCCESS);
 }
 
+/// Waits for the launches before it.
+const WAITS: &str = "
+.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry add_one_behind(.param .u64 values) {
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<4>;
+    griddepcontrol.wait;
+    griddepcontrol.launch_dependents;
+    ld.param.u64 %rd1, [values];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.global.u32 %r2, [%rd3];
+    add.u32 %r2, %r2, 1;
+    st.global.u32 [%rd3], %r2;
+    ret;
+}
+";
+
+#[test]
+fn launches_may_begin_before_those_before_them_have_ended() {
+    let driver = Driver::open();
+    let module = driver.load(WAITS);
+    let kernel = driver.kernel(module, "add_one_behind");
+    let address = driver.alloc(128);
+    driver.write(address, &[0; 128]);
+    let values = [ptr::from_ref(&address)];
+    // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    let attribute = Attribute { id: 6, padding: 0, value: [1; 16] };
+    let config = Config {
+        grid: [1; 3],
+        block: [32, 1, 1],
+        shared_bytes: 0,
+        stream: 2,
+        attributes: &raw const attribute,
+        count: 1,
+    };
+    let (all, none) = (values.as_ptr(), ptr::null::<c_void>());
+    for _ in 0..3 {
+        assert_eq!(call!(driver, cuLaunchKernelEx(&config, kernel, all, none)), SUCCESS);
+    }
+    assert_eq!(driver.words(address, 32), [3; 32]);
+    assert_eq!(call!(driver, cuMemFree_v2(address)), SUCCESS);
+    assert_eq!(call!(driver, cuModuleUnload(module)), SUCCESS);
+}
+
 /// Adds the third word of what is aligned to 64 bytes to where the pointer behind it points.
 const ALIGNED: &str = "
 .version 8.0

@@ -24,6 +24,9 @@ pub struct Job {
     pub shared_bytes: u32,
     #[serde(default)]
     pub cooperative: bool,
+    /// Whether it may begin before the launch before it has ended.
+    #[serde(default)]
+    pub programmatic: bool,
     /// Cluster size in blocks; zeros use the kernel's own.
     #[serde(default)]
     pub cluster: [u32; 3],

@@ -36,8 +36,8 @@ where rotate.json is
 An argument with a `count` is a buffer, one with a `value` a scalar. `fill` is a number, "index",
 "random" or { "file": PATH }; a buffer without it counts as never written. `print` says how many
 elements to show afterwards, `save` where to write all of them. A job may also have `shared_bytes`,
-`cooperative`, `cluster` (blocks, like `grid`), `registers` (of a thread, for the estimate) and
-`bytes_min`.
+`cooperative`, `programmatic` (whether it may begin before the launch before it has ended),
+`cluster` (blocks, like `grid`), `registers` (of a thread, for the estimate) and `bytes_min`.
 
 `buffers` lists further buffers, which arguments refer to by index:
 
@@ -162,6 +162,7 @@ fn run(arguments: &JobArguments) -> Result<bool> {
         block: job.block,
         shared_bytes: job.shared_bytes,
         cooperative: job.cooperative,
+        programmatic: job.programmatic,
         cluster: job.cluster,
         non_portable_cluster: true,
         checks: arguments.checks,

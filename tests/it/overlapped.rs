@@ -1,0 +1,165 @@
+//! Kernels of a plan that may begin before those before them have ended (programmatic dependent
+//! launch): which may, and that all of them wait before they access memory, which the sanitizer
+//! checks in every launch.
+
+use std::fs;
+use std::path::Path;
+
+use kiln::device::DeviceChoice;
+use kiln::engine::{self, EngineConfig};
+use kiln::graph::{Matmul, MatmulMath, Reduction, ReductionOp, Signal};
+use kiln::rnn::{CellKind, CellOptions};
+use kiln::{Config, DType, Kiln, OperationGraph};
+
+use crate::harness;
+use crate::recurrence;
+
+const WAIT: &str = "wait_on_dependent_grids();";
+const LAUNCH: &str = "launch_dependent_grids();";
+
+/// A product, a reduction of it, and a flag that is set behind both where that is asked for.
+fn graph(signals: bool) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let a = graph.input("a", &[48, 40], DType::F32);
+    let b = graph.input("b", &[40, 32], DType::F32);
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::F32);
+    let most = graph.reduction(Reduction::new(ReductionOp::Max), a, &[48, 1]).unwrap();
+    graph.output(most, "most", DType::F32);
+    if signals {
+        let ready = graph.input("ready", &[1], DType::I32);
+        let passed = graph.signal(Signal::set(1), ready, c).unwrap();
+        graph.output(passed, "passed", DType::F32);
+    }
+    graph.build().unwrap()
+}
+
+fn lstm() -> OperationGraph {
+    let op = recurrence::layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [20, 128]);
+    recurrence::graph(&op, 5, DType::F16)
+}
+
+/// Entry of each kernel of a plan, whether it is a cooperative launch and whether it may begin
+/// early.
+fn launches(
+    kiln: &Kiln,
+    graph: &OperationGraph,
+    config: Option<&EngineConfig>,
+) -> Vec<(String, bool, bool)> {
+    let plan = match config {
+        Some(config) => kiln.plan_with(graph, config).unwrap(),
+        None => kiln.plan(graph).unwrap(),
+    };
+    let kernels = plan.kernels().iter().map(|kernel| {
+        let launch = kernel.launch();
+        (kernel.spec().entry.to_owned(), launch.cooperative, launch.programmatic)
+    });
+    kernels.collect()
+}
+
+#[test]
+fn kernels_behind_others_of_their_plan_may_begin_early() {
+    for target in ["sim", "t4", "a100", "h100", "b200", "rtx5090"] {
+        let Some(kiln) = harness::simulated(target) else { continue };
+        let able = kiln.device().target().arch.capability >= 90;
+        let two = launches(kiln, &graph(false), None);
+        let early: Vec<bool> = two.iter().map(|of| of.2).collect();
+        assert_eq!(early, [false, able], "{target}: {two:?}");
+        // A signal must not hold the room that whoever it waits for needs.
+        let three = launches(kiln, &graph(true), None);
+        assert_eq!(three.len(), 3, "{three:?}");
+        for (at, (entry, _, early)) in three.iter().enumerate() {
+            let expected = able && at > 0 && !entry.starts_with("signal");
+            assert_eq!(*early, expected, "{target}: {three:?}");
+        }
+        // Older kernels have nothing of it.
+        let plan = kiln.plan(&graph(true)).unwrap();
+        let text = |at: usize| &plan.kernels()[at].source().text;
+        let waits = |at: usize| text(at).contains("dependent_grids");
+        assert_eq!((0..3).filter(|at| waits(*at)).count(), if able { 2 } else { 0 }, "{target}");
+        let values = kiln::plan::random_values(&graph(false), 3).unwrap();
+        harness::check(kiln, &graph(false), None, &values, target);
+    }
+}
+
+#[test]
+fn cooperative_launches_begin_behind_the_end_of_others() {
+    let kiln = harness::kiln();
+    let graph = lstm();
+    for (name, exchange) in [("rnn_grid", 0), ("rnn_grid", 1), ("rnn_step", 0)] {
+        let target = kiln.device().target();
+        let own = engine::supported(name, graph.canonical(), target).unwrap().heuristic();
+        let config = match name {
+            "rnn_grid" => own.with("group_ctas", 2).with("exchange", exchange),
+            _ => own,
+        };
+        let all = launches(kiln, &graph, Some(&config));
+        assert!(all.len() > 1, "{config}: {all:?}");
+        assert_eq!(all.iter().any(|of| of.1), name == "rnn_grid", "{config}: {all:?}");
+        for (at, (_, cooperative, early)) in all.iter().enumerate() {
+            assert_eq!(*early, at > 0 && !cooperative, "{config}, kernel {at}: {all:?}");
+        }
+    }
+}
+
+#[test]
+fn launches_overlap_only_where_they_are_let() {
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let overlap_launches = Some(false);
+    let kiln = Kiln::open(Config { overlap_launches, ..harness::checked(device) }).unwrap();
+    for graph in [graph(false), lstm()] {
+        assert!(launches(&kiln, &graph, None).iter().all(|of| !of.2));
+    }
+}
+
+/// A chain of small kernels, each of which needs what the one before it has written: the same bits
+/// as without overlap, again and again where launches do overlap.
+#[test]
+fn overlap_changes_no_bit() {
+    let overlapped = harness::kiln();
+    let device = overlapped.device();
+    let choice = match device.kind() {
+        "cuda" => DeviceChoice::Cuda(0),
+        _ => DeviceChoice::Sim("sim".to_owned()),
+    };
+    let runs = if device.kind() == "cuda" { 200 } else { 2 };
+    let overlap_launches = Some(false);
+    let alone = Kiln::open(Config { overlap_launches, ..harness::checked(Some(choice)) }).unwrap();
+    let graph = lstm();
+    let values = kiln::plan::random_values(&graph, 3).unwrap();
+    let supported = engine::supported("rnn_step", graph.canonical(), device.target()).unwrap();
+    let config = supported.heuristic();
+    let expected = harness::run(&alone, &graph, Some(&config), &values).unwrap();
+    let plan = overlapped.plan_with(&graph, &config).unwrap();
+    assert!(plan.kernels().len() > 10);
+    for run in 0..runs {
+        let actual = harness::run_plan(overlapped, &plan, &values).unwrap();
+        assert!(actual == expected, "run {run}");
+    }
+}
+
+/// All kernels but signals wait, once, and let the next launch begin behind that.
+#[test]
+fn kernels_wait_for_those_before_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let (mut waiting, mut signals) = (0, 0);
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !name.ends_with(".cu.snap") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let body = text.split("__global__").nth(1).expect("a kernel");
+        let said = [WAIT, LAUNCH].map(|call| (text.matches(call).count(), body.find(call)));
+        if name.contains("_signal_") {
+            assert_eq!(said, [(0, None); 2], "{name}");
+            signals += 1;
+        } else {
+            let [(1, Some(wait)), (1, Some(launch))] = said else { panic!("{name}: {said:?}") };
+            assert!(wait < launch, "{name}");
+            waiting += 1;
+        }
+    }
+    assert!(waiting > 70 && signals > 0, "{waiting} wait, {signals} are signals");
+}
