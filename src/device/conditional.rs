@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::{DriverError, result, sys};
 
+use crate::device::captured::Captured;
 use crate::device::context::{Call, Primary};
 use crate::device::driver::{Branching, Conditional};
 use crate::error::Result;
@@ -28,34 +29,30 @@ unsafe impl Send for Conditionals {}
 // SAFETY: as above.
 unsafe impl Sync for Conditionals {}
 
-/// What a stream is captured into: the graph, and the nodes that the next one comes after.
-struct Captured {
-    graph: sys::CUgraph,
-    dependencies: *const sys::CUgraphNode,
-    edges: *const sys::CUgraphEdgeData,
-    count: usize,
+/// A new stream that is captured into a graph, which lives as long as its node.
+fn captured_into(body: sys::CUgraph) -> Result<sys::CUstream, DriverError> {
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    let own = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+    let (none, edges) = (ptr::null(), ptr::null());
+    // SAFETY: the stream is new, the graph alive.
+    let begun = unsafe { sys::cuStreamBeginCaptureToGraph(own, body, none, edges, 0, mode) };
+    if let Err(error) = begun.result() {
+        // SAFETY: created above, destroyed once.
+        let _ = unsafe { result::stream::destroy(own) };
+        return Err(error);
+    }
+    Ok(own)
 }
 
-impl Captured {
-    fn of(stream: u64) -> Result<Captured, DriverError> {
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let mut id = 0;
-        let (dependencies, edges) = (ptr::null(), ptr::null());
-        let mut captured = Captured { graph: ptr::null_mut(), dependencies, edges, count: 0 };
-        // SAFETY: the stream is alive, the pointers are valid for a write.
-        let asked = unsafe {
-            sys::cuStreamGetCaptureInfo_v3(
-                stream as _,
-                &mut status,
-                &mut id,
-                &mut captured.graph,
-                &mut captured.dependencies,
-                &mut captured.edges,
-                &mut captured.count,
-            )
-        };
-        asked.result().map(|()| captured)
-    }
+/// Ends the capture of a stream whose node is not used, and destroys it.
+fn given_up(own: sys::CUstream) {
+    let mut graph = ptr::null_mut();
+    // SAFETY: the stream is alive and captured, the pointer valid for a write; destroyed once. An
+    // error is told already.
+    let _ = unsafe {
+        let _ended = sys::cuStreamEndCapture(own, &mut graph);
+        result::stream::destroy(own)
+    };
 }
 
 impl Conditionals {
@@ -105,19 +102,17 @@ impl Conditionals {
         let condition = self.handle(stream)?;
         self.decide(stream, condition, flag)?;
         let call = self.primary.call("add a conditional node to a CUDA graph")?;
-        let bodies = self.node(stream, kind, condition, &call)?;
         let mut streams = Vec::new();
-        for body in bodies {
-            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-            let own = result::stream::create(result::stream::StreamKind::NonBlocking)
-                .map_err(|error| call.failed(error))?;
-            streams.push(own as u64);
-            let (none, edges) = (ptr::null(), ptr::null());
-            // SAFETY: the stream is new, and the graph lives as long as the node.
-            unsafe { sys::cuStreamBeginCaptureToGraph(own, body, none, edges, 0, mode) }
-                .result()
-                .map_err(|error| call.failed(error))?;
+        for body in self.node(stream, kind, condition, &call)? {
+            match captured_into(body) {
+                Ok(own) => streams.push(own),
+                Err(error) => {
+                    streams.into_iter().for_each(given_up);
+                    return Err(call.failed(error));
+                }
+            }
         }
+        let streams = streams.into_iter().map(|own| own as u64).collect();
         Ok(Branching { condition, streams })
     }
 
@@ -135,7 +130,7 @@ impl Conditionals {
     fn handle(&self, stream: u64) -> Result<u64> {
         let call = self.primary.call("create the condition of a node")?;
         let mut condition = 0;
-        let captured = Captured::of(stream).map_err(|error| call.failed(error))?;
+        let captured = Captured::required(stream).map_err(|error| call.failed(error))?;
         // SAFETY: the graph is being captured, the context retained, the pointer valid.
         unsafe {
             sys::cuGraphConditionalHandleCreate(
@@ -165,7 +160,7 @@ impl Conditionals {
             Conditional::If => (Kind::CU_GRAPH_COND_TYPE_IF, 2),
         };
         let failed = |error| call.failed(error);
-        let captured = Captured::of(stream).map_err(failed)?;
+        let captured = Captured::required(stream).map_err(failed)?;
         // SAFETY: numbers and pointers, which may be 0.
         let mut params: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
         params.type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
@@ -177,7 +172,7 @@ impl Conditionals {
             ctx: self.primary.context,
         };
         let mut node = ptr::null_mut();
-        let Captured { graph, dependencies, edges, count } = captured;
+        let Captured { graph, dependencies, edges, count, .. } = captured;
         // SAFETY: the driver keeps the arrays until the next call with the stream.
         unsafe {
             sys::cuGraphAddNode_v2(&mut node, graph, dependencies, edges, count, &mut params)

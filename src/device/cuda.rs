@@ -12,6 +12,7 @@ use tracing::trace;
 
 use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
 use crate::device::attribute::attribute;
+use crate::device::captured::Captured;
 use crate::device::conditional::Conditionals;
 use crate::device::context::{Call, Primary};
 use crate::device::driver::{
@@ -290,7 +291,7 @@ impl Driver for CudaDriver {
     fn capture(&self, stream: u64) -> Option<u64> {
         let _call = self.primary.call("query a capture").ok()?;
         // The default stream cannot be queried while another stream is being captured.
-        captured_by(stream).unwrap_or(Some(u64::MAX))
+        Captured::of(stream).map_or(Some(u64::MAX), |of| of.map(|of| of.id))
     }
 
     fn prepare_conditionals(&self) -> Result<()> {
@@ -483,28 +484,6 @@ impl Driver for CudaDriver {
     }
 }
 
-/// The capture that a stream takes part in, by its id.
-fn captured_by(stream: u64) -> Result<Option<u64>, DriverError> {
-    use sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
-    let (mut status, mut id) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
-    let (graph, nodes, edges, count) =
-        (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the stream is alive; two pointers are valid for a write, the others may be null.
-    let asked = unsafe {
-        sys::cuStreamGetCaptureInfo_v3(
-            stream as _,
-            &mut status,
-            &mut id,
-            graph,
-            nodes,
-            edges,
-            count,
-        )
-    };
-    asked.result()?;
-    Ok((status != CU_STREAM_CAPTURE_STATUS_NONE).then_some(id))
-}
-
 /// A loaded module, which retains its context.
 #[derive(Debug)]
 struct Module {
@@ -566,8 +545,8 @@ impl Launchable for CudaKernel {
             numAttrs: u32::from(attribute.is_some()),
         };
         let health = &self.loaded.primary.health;
-        match captured_by(stream) {
-            Ok(Some(capture)) => health.capturing(&self.name, capture),
+        match Captured::of(stream) {
+            Ok(Some(capture)) => health.capturing(&self.name, capture.id),
             _ => health.launching(&self.name, stream),
         }
         trace!("launch {}", self.name);

@@ -14,6 +14,7 @@
 
 mod attribute;
 mod buffer;
+mod captured;
 mod conditional;
 mod context;
 mod counts;
