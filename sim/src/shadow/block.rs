@@ -136,14 +136,13 @@ impl BlockShadow {
     /// Of these lanes of a warp those that no such wait comes before, whichever thread of the block
     /// waited.
     pub fn early(&mut self, warp: usize, lanes: u32) -> u32 {
-        let mut left = lanes & !self.warps[warp].grid_waited;
-        for lane in (0..LANES as u32).filter(|lane| lanes >> lane & 1 != 0) {
-            if self.grid_waits.iter().any(|wait| self.clocks.ordered(wait, warp, lane)) {
-                left &= !(1 << lane);
-            }
-        }
-        self.warps[warp].grid_waited |= lanes & !left;
-        left
+        let unknown = lanes & !self.warps[warp].grid_waited;
+        let unknown = (0..LANES as u32).filter(|lane| unknown >> lane & 1 != 0);
+        let behind =
+            |lane: &u32| self.grid_waits.iter().any(|wait| self.clocks.ordered(wait, warp, *lane));
+        let waited = unknown.filter(behind).fold(0, |mask, lane| mask | 1 << lane);
+        self.warps[warp].grid_waited |= waited;
+        lanes & !self.warps[warp].grid_waited
     }
 
     /// Records a write to the block's shared memory from outside its warps.

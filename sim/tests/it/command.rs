@@ -89,7 +89,7 @@ fn a_job_may_begin_before_the_launch_before_it_has_ended() {
         let output =
             job("programmatic.sm_120.ptx", &text.replace("PROGRAMMATIC", programmatic), &[]);
         assert_eq!(output.status.code(), Some(status), "{}", stdout(&output));
-        let told = stdout(&output).contains("access before its grid waits: allocation #0");
+        let told = stdout(&output).contains("access before its grid waits: allocation #1");
         assert_eq!(told, status == 1, "{}", stdout(&output));
     }
 }
