@@ -38,8 +38,8 @@ mcdnnStatus_t mcdnnKilnExplain(
 /* The device of a handle: the target that kernels are built for, such as "sm_90a". */
 mcdnnStatus_t mcdnnKilnDevice(mcdnnHandle_t handle, char name[], size_t room);
 
-/* Recurrent networks of 8-bit integers
- * ==================================== */
+/* Recurrent networks: 8-bit integers, fast activations
+ * ==================================================== */
 
 /* Makes a network that mcdnnSetRNNDescriptor_v8 has described, of type float, one of 8-bit
  * integers for inference: x, y, hx and hy are of dataType, MCDNN_DATA_INT8 or
@@ -64,6 +64,11 @@ mcdnnStatus_t mcdnnKilnQuantizeRNNWeights(
     const void *floatWeightSpace,
     size_t weightSpaceSize,
     void *weightSpace);
+
+/* Makes sigmoid and tanh of a network that mcdnnSetRNNDescriptor_v8 has described one
+ * instruction each, whose results are off by up to 2^-11, or with 0 what they were. A network
+ * of double has none. mcdnnSetRNNDescriptor_v8 makes them what they were again. */
+mcdnnStatus_t mcdnnKilnSetRNNFastActivations(mcdnnRNNDescriptor_t rnnDesc, int fast);
 
 /* Memory, for programs without CUDA
  * ================================= */

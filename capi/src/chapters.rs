@@ -200,8 +200,8 @@ pub static KILN: &[Chapter] = &[
         ..Chapter::EMPTY
     },
     Chapter {
-        title: "Recurrent networks of 8-bit integers",
-        tables: &[rnn::QUANTIZATION],
+        title: "Recurrent networks: 8-bit integers, fast activations",
+        tables: &[rnn::QUANTIZATION, rnn::ACTIVATIONS],
         ..Chapter::EMPTY
     },
     Chapter {

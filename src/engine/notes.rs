@@ -15,6 +15,8 @@ pub enum NumericalNote {
     DownConvertInputs,
     /// Partial sums are rounded to a narrower type than the math precision's.
     ReducedPrecisionReduction,
+    /// Sigmoid and tanh are off by up to 2^-11; not one of the document's.
+    FastActivations,
     /// Two runs may give different bits.
     Nondeterministic,
     /// Convolutions by Fourier transforms; no setting has it.
@@ -56,10 +58,11 @@ pub struct Notes {
 
 impl NumericalNote {
     /// All of them.
-    pub const ALL: [NumericalNote; 9] = [
+    pub const ALL: [NumericalNote; 10] = [
         NumericalNote::TensorCore,
         NumericalNote::DownConvertInputs,
         NumericalNote::ReducedPrecisionReduction,
+        NumericalNote::FastActivations,
         NumericalNote::Nondeterministic,
         NumericalNote::Fft,
         NumericalNote::Winograd,
@@ -74,6 +77,7 @@ impl NumericalNote {
             NumericalNote::TensorCore => "tensor_core",
             NumericalNote::DownConvertInputs => "down_convert_inputs",
             NumericalNote::ReducedPrecisionReduction => "reduced_precision_reduction",
+            NumericalNote::FastActivations => "fast_activations",
             NumericalNote::Nondeterministic => "nondeterministic",
             NumericalNote::Fft => "fft",
             NumericalNote::Winograd => "winograd",

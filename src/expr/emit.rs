@@ -22,6 +22,10 @@ pub struct EmittedProgram {
     pub functions: BTreeSet<&'static str>,
 }
 
+/// The instructions that approximate activations are made of ([`Activations`]).
+const APPROXIMATE: &[&str] = &["exp2_approx", "reciprocal_approx"];
+const FAST: &[&str] = &["hardware_tanh"];
+
 /// An output of an [`EmittedProgram`]. It is assigned unrounded if no operation reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EmittedOutput {
@@ -298,18 +302,19 @@ impl Emitter<'_> {
 
     fn unary(&mut self, op: &Pointwise, x: &str, math: Math) -> String {
         let one = Real::new(1.0);
-        if self.emission.activations == Activations::Approximate && math == Math::F32 {
+        let approximate: Option<(_, &[_])> = match (self.emission.activations, op.mode) {
+            _ if math != Math::F32 => None,
+            (Activations::Approximate, Mode::TanhFwd) => Some(("tanh_approx", APPROXIMATE)),
+            (Activations::Approximate, Mode::SigmoidFwd) => Some(("sigmoid_approx", APPROXIMATE)),
+            (Activations::Fast, Mode::TanhFwd) => Some(("tanh_fast", FAST)),
+            (Activations::Fast, Mode::SigmoidFwd) => Some(("sigmoid_fast", FAST)),
+            _ => None,
+        };
+        if let Some((function, instructions)) = approximate {
             let scale = (op.alpha1 != one).then(|| op.alpha1.literal(math));
             let arguments: Vec<&str> = [x].into_iter().chain(scale.as_deref()).collect();
-            let approximate = match op.mode {
-                Mode::TanhFwd => Some("tanh_approx"),
-                Mode::SigmoidFwd => Some("sigmoid_approx"),
-                _ => None,
-            };
-            if let Some(function) = approximate {
-                self.functions.extend(["exp2_approx", "reciprocal_approx"]);
-                return self.call(function, &arguments);
-            }
+            self.functions.extend(instructions);
+            return self.call(function, &arguments);
         }
         let x = &scaled(x, op.alpha1, math);
         match op.mode {

@@ -96,6 +96,8 @@ pub enum Activations {
     Precise,
     /// Only `ex2.approx` and `rcp.approx`: within a few ulp of 1.
     Approximate,
+    /// `tanh.approx`: one instruction, within 2^-11 of the result of tanh and 2^-12 of sigmoid.
+    Fast,
 }
 
 /// NaN rule of comparison-based modes (`mcdnnNanPropagation_t`).

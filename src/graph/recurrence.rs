@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::escape::escaped;
-use crate::expr::{Activations, Real};
+use crate::expr::{Activations, Mode, Program, Real};
 use crate::graph::cell::{Cell, CellValue};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
@@ -115,6 +115,9 @@ pub struct Recurrence {
     /// GEMMs are integers: those of `r` with the integers of h less the shift. A gate is that times
     /// `r_scales` over the scale; [`fill`](Recurrence::fill) is a number.
     pub quantization: Option<Quantization>,
+    /// Whether sigmoid and tanh are one instruction with an error of 2^-11 ([`Activations::Fast`]);
+    /// not in f64.
+    pub fast_activations: bool,
 }
 
 impl Direction {
@@ -160,6 +163,7 @@ impl Recurrence {
             saved: Vec::new(),
             backward: false,
             quantization: None,
+            fast_activations: false,
         }
     }
 
@@ -176,10 +180,19 @@ impl Recurrence {
     /// How programs compute sigmoid and tanh for this type of `y`. Approximations have an error of
     /// 2^-21, negligible beside the 2^-12 rounding of a 16-bit `y`, or the 2^-9 of one of 8 bits.
     pub fn activations(&self, y: DType) -> Activations {
-        match self.math != MatmulMath::F64 && y.bytes() <= 2 {
-            true => Activations::Approximate,
-            false => Activations::Precise,
+        match self.math {
+            MatmulMath::F64 => Activations::Precise,
+            _ if self.fast_activations => Activations::Fast,
+            _ if y.bytes() <= 2 => Activations::Approximate,
+            _ => Activations::Precise,
         }
+    }
+
+    /// Whether some sigmoid or tanh of the cell is computed by the fast instruction.
+    pub fn has_fast_activations(&self) -> bool {
+        let programs = self.cell.stages.iter().map(|stage| &stage.program);
+        let mut modes = programs.flat_map(Program::instructions).map(|line| line.op.mode);
+        self.fast_activations && modes.any(|mode| matches!(mode, Mode::SigmoidFwd | Mode::TanhFwd))
     }
 
     /// Checks that weights and the operand they are multiplied with have the type of `y`, or that
@@ -344,6 +357,9 @@ impl Semantics for Recurrence {
             return fail("a recurrent bias requires a recurrent GEMM".to_owned());
         }
         self.check_quantization(shape.output_size, outputs[0])?;
+        if self.fast_activations && self.math == MatmulMath::F64 {
+            return Err(Error::not_supported(format!("{self}: fast activations in f64")));
+        }
         let slots = self.slots();
         let named = slots.inputs.iter().zip(inputs).chain(slots.outputs.iter().zip(outputs));
         for (slot, tensor) in named {

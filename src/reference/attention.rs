@@ -259,9 +259,9 @@ impl<'a> Evaluation<'a> {
         let precise = 4.0 * self.epsilon();
         let own = match self.activations() {
             Activations::Precise => precise,
-            Activations::Approximate => {
+            activations => {
                 let op = Pointwise::new(Mode::TanhFwd);
-                let own = bound::approximate_error(&op, quotient.value, tanh);
+                let own = bound::approximate_error(activations, &op, quotient.value, tanh);
                 own.map_or(precise, |own| own.max(precise))
             }
         };

@@ -80,8 +80,8 @@ pub(super) fn program(
         let math = program.compute(line);
         let exact = line.op.eval(math, &values);
         let value = line.dtype.round(math.dtype().round(exact));
-        let approximate = approximate_error(&line.op, values[0], exact)
-            .filter(|_| activations == Activations::Approximate && math == Math::F32);
+        let approximate = approximate_error(activations, &line.op, values[0], exact)
+            .filter(|_| math == Math::F32);
         // An implementation may compute the operation precisely nevertheless.
         let precise = mode_error(&line.op, math, &values, exact);
         let own = approximate.map_or(precise, |own| own.max(precise));
@@ -267,15 +267,34 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
     if smooth { counted * epsilon + factors * math.dtype().smallest() } else { 0.0 }
 }
 
-/// Absolute error of an approximately computed activation.
+/// Absolute error of an activation that is not computed precisely.
 ///
 /// PTX ISA: `ex2.approx` is within 2 ulp, `rcp.approx` within 1 ulp, and subnormals are flushed to
 /// 0. `tanh x = 2 sigmoid(2 x) - 1`, whose only other rounding is the subtraction.
-pub(super) fn approximate_error(op: &Pointwise, x: f64, exact: f64) -> Option<f64> {
+///
+/// `tanh.approx` is within 2^-11 of its result, which has a rounding of its own. `sigmoid x = (1 +
+/// tanh(x / 2)) / 2` has half of that and a rounding. A rounded argument is off by half an ulp, of
+/// which the slope remains.
+pub(super) fn approximate_error(
+    activations: Activations,
+    op: &Pointwise,
+    x: f64,
+    exact: f64,
+) -> Option<f64> {
     let x = op.alpha1.get() * x;
-    let units = match op.mode {
-        Mode::SigmoidFwd => sigmoid_units(x, exact),
-        Mode::TanhFwd => 2.0 * sigmoid_units(2.0 * x, (1.0 + exact) / 2.0) + exact.abs(),
+    let hardware = 1.0 + 2.0_f64.powi(-11) / f64::from(f32::EPSILON);
+    let units = match (activations, op.mode) {
+        (Activations::Approximate, Mode::SigmoidFwd) => sigmoid_units(x, exact),
+        (Activations::Approximate, Mode::TanhFwd) => {
+            2.0 * sigmoid_units(2.0 * x, (1.0 + exact) / 2.0) + exact.abs()
+        }
+        (Activations::Fast, Mode::SigmoidFwd) => {
+            let tanh = (2.0 * exact - 1.0).abs();
+            0.5 * hardware * tanh + exact + exact * (1.0 - exact) * x.abs()
+        }
+        (Activations::Fast, Mode::TanhFwd) => {
+            hardware * exact.abs() + (1.0 - exact * exact) * x.abs()
+        }
         _ => return None,
     };
     let units = if units.is_nan() { 0.0 } else { units };
@@ -329,12 +348,34 @@ mod tests {
                 for (worst, (mode, got)) in worst.iter_mut().zip(modes) {
                     let op = Pointwise::new(mode);
                     let exact = op.eval(Math::F32, &[x.into()]);
-                    let bound = approximate_error(&op, x.into(), exact).unwrap();
+                    let bound =
+                        approximate_error(Activations::Approximate, &op, x.into(), exact).unwrap();
                     *worst = worst.max((f64::from(got) - exact).abs() / bound);
                 }
             }
         }
         assert!(worst.iter().all(|ratio| (0.5..=1.0).contains(ratio)), "{worst:?}");
+    }
+
+    /// The same of `tanh.approx`, with the largest error that PTX allows.
+    #[test]
+    fn fast_activations_are_off_by_no_more_than_their_bounds() {
+        let off = [-1.0, 0.0, 1.0].map(|off| off * 2.0_f64.powi(-11));
+        let hardware =
+            |x: f32, off: f64| (f64::from(x).tanh() * (1.0 + off)).clamp(-1.0, 1.0) as f32;
+        let sigmoid = |x: f32, off| 0.5_f32.mul_add(hardware(x * 0.5, off), 0.5);
+        let mut worst = [0.0_f64; 2];
+        for (step, off) in (-9600..=9600).flat_map(|step| off.map(|off| (step, off))) {
+            let x = step as f32 / 100.0 + 0.003;
+            let modes = [(Mode::SigmoidFwd, sigmoid(x, off)), (Mode::TanhFwd, hardware(x, off))];
+            for (worst, (mode, got)) in worst.iter_mut().zip(modes) {
+                let op = Pointwise::new(mode);
+                let exact = op.eval(Math::F32, &[x.into()]);
+                let bound = approximate_error(Activations::Fast, &op, x.into(), exact).unwrap();
+                *worst = worst.max((f64::from(got) - exact).abs() / bound);
+            }
+        }
+        assert!(worst.iter().all(|ratio| (0.9..=1.0).contains(ratio)), "{worst:?}");
     }
 
     #[test]

@@ -84,17 +84,18 @@ pub struct RnnSettings {
     pub aux_flags: PaddedIo,
 }
 
-/// A valid RNN descriptor with its cell state clip and its quantization.
+/// A valid RNN descriptor with its cell state clip, its quantization and its activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RnnDescriptor {
     settings: RnnSettings,
     clip: Option<CellClip>,
     quantization: Option<(DType, Quantization)>,
+    fast_activations: bool,
 }
 
 impl RnnDescriptor {
-    /// Validates the arguments (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped, and
-    /// nothing is quantised.
+    /// Validates the arguments (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped, nothing
+    /// is quantised, and activations are not fast.
     ///
     /// # Errors
     /// `BadParam` for a size below 1, or a skipped input whose size is
@@ -106,7 +107,7 @@ impl RnnDescriptor {
         settings.check_sizes()?;
         settings.check_modes()?;
         settings.check_types()?;
-        Ok(RnnDescriptor { settings, clip: None, quantization: None })
+        Ok(RnnDescriptor { settings, clip: None, quantization: None, fast_activations: false })
     }
 
     /// The arguments (`mcdnnGetRNNDescriptor_v8`, section 6.2.1.21).
@@ -157,6 +158,18 @@ impl RnnDescriptor {
         let quantised = RnnDescriptor { quantization, ..*self };
         quantised.rnn().validate()?;
         *self = quantised;
+        Ok(())
+    }
+
+    /// Whether sigmoid and tanh are fast, as in [`Rnn::fast_activations`]. The document does not
+    /// have it.
+    ///
+    /// # Errors
+    /// `NotSupported` for a network of f64.
+    pub fn set_fast_activations(&mut self, fast_activations: bool) -> Result<()> {
+        let set = RnnDescriptor { fast_activations, ..*self };
+        set.rnn().validate()?;
+        *self = set;
         Ok(())
     }
 
@@ -224,6 +237,7 @@ impl RnnDescriptor {
             tf32: settings.data_type == DType::F32
                 && settings.math_type == MathType::TensorOpAllowConversion,
             dropout: settings.dropout,
+            fast_activations: self.fast_activations,
             ..Rnn::new(settings.cell_mode, input, hidden)
         };
         let rnn = match self.clip {

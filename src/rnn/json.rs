@@ -39,6 +39,8 @@ struct RnnJson {
     dtype: String,
     quantization: Option<Value>,
     math: Option<String>,
+    #[serde(default)]
+    fast_activations: bool,
     layout: Option<String>,
     fill: Option<JsonReal>,
     dropout: Option<DropoutJson>,
@@ -171,6 +173,7 @@ impl RnnJson {
                 .transpose()
                 .map_err(|error| error.context("rnn"))?,
             tf32: math == MatmulMath::Tf32,
+            fast_activations: self.fast_activations,
             layout: choice("layout", self.layout.as_deref(), &layouts, RowLayout::name)?,
             fill: self.fill.map_or(Real::new(0.0), |fill| Real::new(fill.0)),
             dropout: DropoutJson::descriptor(self.dropout, "rnn")?,

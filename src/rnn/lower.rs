@@ -202,6 +202,7 @@ impl Lowering<'_> {
             apart,
             fill: rnn.fill,
             quantization: rnn.quantization,
+            fast_activations: rnn.fast_activations,
             with: RecurrenceSlots {
                 x_bias: rnn.bias.has_input(),
                 r_bias: rnn.bias.has_recurrent(),

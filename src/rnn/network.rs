@@ -66,6 +66,8 @@ pub struct Rnn {
     pub quantization: Option<Quantization>,
     /// Whether f32 GEMMs may use tf32.
     pub tf32: bool,
+    /// Whether sigmoid and tanh are one instruction with an error of 2^-11; not in f64.
+    pub fast_activations: bool,
     /// Order of the input and output vectors.
     pub layout: RowLayout,
     /// Value of outputs and histories beyond a sequence's length; not NaN, and 0 if directions are
@@ -113,6 +115,7 @@ impl Rnn {
             dtype: DType::F32,
             quantization: None,
             tf32: false,
+            fast_activations: false,
             layout: RowLayout::SequenceMajor,
             fill: Real::new(0.0),
             dropout: DropoutDescriptor::NONE,
@@ -172,6 +175,12 @@ impl Rnn {
     /// Allows tf32 in GEMMs.
     pub fn tf32(self) -> Rnn {
         Rnn { tf32: true, ..self }
+    }
+
+    /// Makes sigmoid and tanh one instruction each, whose results are off by up to 2^-11
+    /// (`tanh.approx`).
+    pub fn fast_activations(self) -> Rnn {
+        Rnn { fast_activations: true, ..self }
     }
 
     /// Sets the order of the vectors.
@@ -322,6 +331,9 @@ impl Rnn {
         }
         if self.tf32 && self.dtype != DType::F32 {
             return refuse(format!("products in tf32 of data of {}", self.dtype));
+        }
+        if self.fast_activations && self.dtype == DType::F64 {
+            return refuse("fast activations of data of f64".to_owned());
         }
         if self.fill.get().is_nan() {
             return bad("the padding fill is NaN".to_owned());

@@ -36,6 +36,7 @@ mod errors;
 mod estimates;
 mod excluded;
 mod far;
+mod fast_activations;
 mod front_ends;
 mod gemm;
 mod golden;

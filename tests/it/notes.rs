@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use kiln::engine::{self, EngineConfig, Notes, Selection};
 use kiln::graph::{
-    Attention, AttentionBackward, AttentionShape, MatmulMath, NormMode, RecurrenceSlots,
-    ReductionOp,
+    Attention, AttentionBackward, AttentionShape, MatmulMath, NormMode, Recurrence,
+    RecurrenceSlots, ReductionOp,
 };
 use kiln::plan::ExecutionPlan;
 use kiln::rnn::{CellKind, CellOptions};
@@ -65,6 +65,8 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         op.with = RecurrenceSlots { h_initial: true, ..RecurrenceSlots::default() };
         recurrence(&op, 5, dtype)
     };
+    let fast = layer(CellKind::Gru, CellOptions::default(), MatmulMath::F32, [4, 64]);
+    let fast = Recurrence { fast_activations: true, ..fast };
     vec![
         ("chain", chain(37, 1001)),
         ("softmax", softmax(bf16, &[64, 1000], false)),
@@ -83,6 +85,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         ("sdpa_backward_tf32", gradients(MatmulMath::Tf32, f32)),
         ("decode_bf16", sdpa(MatmulMath::F32, bf16, 1)),
         ("lstm_f16", network(CellKind::Lstm, MatmulMath::F32, f16, 256, 4)),
+        ("gru_fast", recurrence(&fast, 5, f16)),
         ("lstm_tf32", network(CellKind::Lstm, MatmulMath::Tf32, f32, 64, 4)),
         ("gru_f32", network(CellKind::Gru, MatmulMath::F32, f32, 512, 4)),
         ("tanh_f64", network(CellKind::Tanh, MatmulMath::F64, f64, 32, 2)),
@@ -135,6 +138,9 @@ fn shown(plan: &ExecutionPlan) -> BTreeSet<&'static str> {
                 // The order in which blocks arrive is that of the sum.
                 "atom" | "red" if has("add") && is_float && !is_ordered => {
                     shown.insert("nondeterministic");
+                }
+                "tanh" if has("approx") => {
+                    shown.insert("fast_activations");
                 }
                 "cp" if has("reduce") && is_float && !is_ordered => {
                     shown.insert("nondeterministic");
@@ -195,7 +201,13 @@ fn notes_are_what_kernels_do() {
     }
     assert!(wrong.is_empty(), "{} of settings:\n{}", wrong.len(), wrong.join("\n"));
     // What nothing shows is not tested.
-    let tested = BTreeSet::from(["tensor_core", "down_convert_inputs", "workspace", "cooperative"]);
+    let tested = BTreeSet::from([
+        "tensor_core",
+        "down_convert_inputs",
+        "fast_activations",
+        "workspace",
+        "cooperative",
+    ]);
     assert!(seen.is_superset(&tested), "{seen:?}");
 }
 

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use kiln::device::DeviceChoice;
 use kiln::frontend::FrontEnd;
 use kiln::plan::Problem;
 use kiln::reference::{self, Expected};
 use kiln::rnn::Network;
-use kiln::{TensorDesc, plan};
+use kiln::{Config, Kiln, TensorDesc, plan};
 use serde::Deserialize;
 
 use crate::harness::{self, Values};
@@ -72,6 +73,28 @@ fn reference_and_devices_agree_with_torch() {
             compare(name, network, &inputs, &actual, &arch);
         }
     }
+}
+
+/// Fast activations are further from torch's, by no more than their bounds, at their worst.
+#[test]
+fn fast_activations_are_within_their_bounds_of_torch() {
+    let (device, sim_worst) = (Some(DeviceChoice::Sim("sim".to_owned())), Some(true));
+    let kiln = Kiln::open(Config { sim_worst, ..harness::checked(device) }).unwrap();
+    let problems: Vec<Case> =
+        serde_json::from_str(include_str!("../data/rnn/torch.json")).expect("well-formed");
+    let mut differ = 0;
+    for Case { name, mut problem } in problems {
+        problem["rnn"]["fast_activations"] = true.into();
+        let network = Network::from_json(&problem.to_string()).expect("no network is of f64");
+        let inputs = network.initial_values(values(&name, &network.named_inputs())).unwrap();
+        let actual = harness::run(&kiln, &network.graph, None, &inputs).unwrap();
+        compare(&name, &network, &inputs, &actual, "fast activations");
+        problem["rnn"]["fast_activations"] = false.into();
+        let slow = Network::from_json(&problem.to_string()).unwrap();
+        let slow = harness::run(&kiln, &slow.graph, None, &inputs).unwrap();
+        differ += usize::from(slow != actual);
+    }
+    assert!(differ > 10, "{differ} cases have sigmoid or tanh");
 }
 
 /// A missing parameter, and one of another shape, are named.

@@ -68,6 +68,8 @@ pub struct Record {
     pub clip: Clip,
     /// The type of 8-bit integers, and what they stand for.
     pub quantization: Option<(DType, Quantization)>,
+    /// Whether sigmoid and tanh are fast.
+    pub fast_activations: bool,
 }
 
 /// A clip of the cell state.
@@ -107,6 +109,7 @@ impl Default for Record {
             aux_flags: 0,
             clip: UNCLIPPED,
             quantization: None,
+            fast_activations: false,
         }
     }
 }
@@ -133,6 +136,13 @@ impl Record {
         Ok(record)
     }
 
+    /// The same network, whose sigmoid and tanh are fast or not.
+    pub fn with_fast_activations(self, fast_activations: bool) -> Outcome<Record> {
+        let record = Record { fast_activations, ..self };
+        record.described(record.settings()?)?;
+        Ok(record)
+    }
+
     /// The type of `x`, `y` and `h`.
     pub fn vector_type(&self) -> DataType {
         self.quantization.map_or(self.data_type, |(dtype, _)| DataType::of(dtype))
@@ -144,6 +154,7 @@ impl Record {
         descriptor
             .set_clip(clips.then(|| (self.clip.nan.rule(), self.clip.left, self.clip.right)))?;
         descriptor.set_quantization(self.quantization)?;
+        descriptor.set_fast_activations(self.fast_activations)?;
         Ok(descriptor)
     }
 
@@ -268,6 +279,7 @@ functions! { FUNCTIONS:
             aux_flags: auxFlags,
             clip: UNCLIPPED,
             quantization: None,
+            fast_activations: false,
         };
         record.check()?;
         rnn.0.set(record);

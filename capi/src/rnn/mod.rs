@@ -1,5 +1,6 @@
 //! Recurrent networks.
 
+mod activations;
 mod backward;
 mod calls;
 mod data;
@@ -14,6 +15,7 @@ mod quantization;
 mod values;
 mod weights;
 
+pub use activations::FUNCTIONS as ACTIVATIONS;
 pub use backward::FUNCTIONS as BACKWARD;
 pub use calls::Checked;
 pub use data::FUNCTIONS as DATA;

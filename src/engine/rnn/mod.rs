@@ -187,6 +187,7 @@ impl Tunable<7> for Rnn<'_> {
         let numerical = [
             tensor.then_some(NumericalNote::TensorCore),
             rounds.then_some(NumericalNote::DownConvertInputs),
+            self.layer.op.has_fast_activations().then_some(NumericalNote::FastActivations),
         ];
         // The exchange needs a workspace and co-resident blocks.
         let memory = self.variant.exchange().through_memory();

@@ -124,8 +124,10 @@ impl Tunable<1> for Steps<'_> {
             let notes = |on: SupportedGemm<'_>| Ok(on.own.notes(&on.own.heuristic()).numerical);
             self.layer.with_gemm(gemm, on, notes).unwrap_or_default()
         };
+        let fast = self.layer.op.has_fast_activations();
+        let own = fast.then_some(NumericalNote::FastActivations);
         let numerical: BTreeSet<NumericalNote> =
-            self.layer.gemms.iter().flat_map(of_gemm).collect();
+            self.layer.gemms.iter().flat_map(of_gemm).chain(own).collect();
         Notes {
             numerical: numerical.into_iter().collect(),
             behavior: vec![BehaviorNote::RuntimeCompilation, BehaviorNote::Workspace],

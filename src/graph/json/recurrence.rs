@@ -150,6 +150,9 @@ pub(super) fn read(fields: &mut Fields) -> Result<Recurrence> {
         },
         backward: fields.optional("backward", "true or false", Value::as_bool)?.unwrap_or(false),
         quantization: fields.value("quantization").map(Quantization::from_json).transpose()?,
+        fast_activations: fields
+            .optional("fast_activations", "true or false", Value::as_bool)?
+            .unwrap_or(false),
     })
 }
 
@@ -207,6 +210,9 @@ pub(super) fn write(op: &Recurrence) -> Vec<(&'static str, Value)> {
     if let Some(Quantization { scale, shift }) = op.quantization {
         let json = QuantizationJson { scale: JsonReal(scale.get()), shift };
         keys.push(("quantization", json!(json)));
+    }
+    if op.fast_activations {
+        keys.push(("fast_activations", json!(true)));
     }
     keys
 }
