@@ -23,7 +23,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # What `make check-driver` runs: every family of engines, kinds of launches, CUDA graphs, faults.
 DRIVER_TESTS := contexts:: cuda_graphs:: overlapped:: drivers:: background:: dynamic_rows:: \
-	replay_launches:: attention::decode gemm::mixed gemm::shapes pointwise:: reduction:: norm:: rnn_forward::networks \
+	replay_launches:: attention::decode gemm::mixed gemm::shapes pointwise:: reduction:: norm:: \
+	rnn_forward::networks \
 	$(addprefix case_runs::,attentions convolutions norms products recurrent_networks resamplings) signal
 
 .DEFAULT_GOAL := help

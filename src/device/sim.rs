@@ -248,8 +248,9 @@ impl Driver for SimDriver {
             .kernel(entry)
             .ok_or_else(|| Error::compile(format!("the PTX contains no kernel `{entry}`")))?;
         let waits = kernel.reads_at_system_scope();
+        let waits_for_grids = kernel.waits_for_grids();
         let (machine, queues) = (self.machine.clone(), self.queues.clone());
-        Ok(Arc::new(SimKernel { machine, queues, kernel, waits }))
+        Ok(Arc::new(SimKernel { machine, queues, kernel, waits, waits_for_grids }))
     }
 }
 
@@ -259,6 +260,7 @@ struct SimKernel {
     kernel: Kernel,
     /// Whether it may wait for what another launch does.
     waits: bool,
+    waits_for_grids: bool,
 }
 
 impl std::fmt::Debug for SimKernel {
@@ -269,7 +271,7 @@ impl std::fmt::Debug for SimKernel {
 
 impl Launchable for SimKernel {
     fn waits_for_grids(&self) -> bool {
-        self.kernel.waits_for_grids()
+        self.waits_for_grids
     }
 
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
@@ -281,7 +283,7 @@ impl Launchable for SimKernel {
             shared_bytes: launch.shared_bytes,
             cooperative: launch.cooperative,
             // Wherever it stands in this plan, it may stand behind another kernel elsewhere.
-            programmatic: self.waits_for_grids(),
+            programmatic: self.waits_for_grids,
             registers: launch.registers,
             // Kernels say how many blocks their clusters have, and the driver is asked for them.
             non_portable_cluster: true,

@@ -15,7 +15,7 @@ use kiln::{DType, OperationGraph};
 use crate::harness::{self, Layout, Values};
 
 /// A GEMM, and a reduction of what it reads: two kernels.
-fn graph() -> OperationGraph {
+pub fn graph() -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let a = graph.input("a", &[48, 40], DType::F32);
     let b = graph.input("b", &[40, 32], DType::F32);

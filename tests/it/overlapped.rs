@@ -7,32 +7,17 @@ use std::path::Path;
 
 use kiln::device::DeviceChoice;
 use kiln::engine::{self, EngineConfig};
-use kiln::graph::{Matmul, MatmulMath, Reduction, ReductionOp, Signal};
+use kiln::graph::MatmulMath;
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::{Config, DType, Kiln, OperationGraph};
 
+use crate::cuda_graphs::graph;
 use crate::harness;
 use crate::recurrence;
+use crate::signal::producer;
 
 const WAIT: &str = "wait_on_dependent_grids();";
 const LAUNCH: &str = "launch_dependent_grids();";
-
-/// A product, a reduction of it, and a flag that is set behind both where that is asked for.
-fn graph(signals: bool) -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let a = graph.input("a", &[48, 40], DType::F32);
-    let b = graph.input("b", &[40, 32], DType::F32);
-    let c = graph.matmul(Matmul::default(), a, b).unwrap();
-    graph.output(c, "c", DType::F32);
-    let most = graph.reduction(Reduction::new(ReductionOp::Max), a, &[48, 1]).unwrap();
-    graph.output(most, "most", DType::F32);
-    if signals {
-        let ready = graph.input("ready", &[1], DType::I32);
-        let passed = graph.signal(Signal::set(1), ready, c).unwrap();
-        graph.output(passed, "passed", DType::F32);
-    }
-    graph.build().unwrap()
-}
 
 fn lstm() -> OperationGraph {
     let op = recurrence::layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [20, 128]);
@@ -62,25 +47,25 @@ fn kernels_behind_others_of_their_plan_may_begin_early() {
     for target in ["sim", "t4", "a100", "h100", "b200", "rtx5090"] {
         let Some(kiln) = harness::simulated(target) else { continue };
         let able = kiln.device().target().arch.capability >= 90;
-        let two = launches(kiln, &graph(false), None);
+        let two = launches(kiln, &graph(), None);
         let early: Vec<bool> = two.iter().map(|of| of.2).collect();
         assert_eq!(early, [false, able], "{target}: {two:?}");
         // A signal must not hold the room that whoever it waits for needs.
-        let more = launches(kiln, &graph(true), None);
+        let more = launches(kiln, &producer(), None);
         assert_eq!(more.last().unwrap().0, "signal_set", "{more:?}");
         for (at, (entry, _, early)) in more.iter().enumerate() {
             let expected = able && at > 0 && entry != "signal_set";
             assert_eq!(*early, expected, "{target}: {more:?}");
         }
         // Older kernels have nothing of it.
-        let plan = kiln.plan(&graph(true)).unwrap();
+        let plan = kiln.plan(&producer()).unwrap();
         for kernel in plan.kernels() {
             let waits = kernel.source().text.contains("dependent_grids");
             let expected = able && kernel.spec().entry != "signal_set";
             assert_eq!(waits, expected, "{target}: {}", kernel.spec().stem);
         }
-        let values = kiln::plan::random_values(&graph(false), 3).unwrap();
-        harness::check(kiln, &graph(false), None, &values, target);
+        let values = kiln::plan::random_values(&graph(), 3).unwrap();
+        harness::check(kiln, &graph(), None, &values, target);
     }
 }
 
@@ -109,7 +94,7 @@ fn launches_overlap_only_where_they_are_let() {
     let device = Some(DeviceChoice::Sim("sim".to_owned()));
     let overlap_launches = Some(false);
     let kiln = Kiln::open(Config { overlap_launches, ..harness::checked(device) }).unwrap();
-    for graph in [graph(false), lstm()] {
+    for graph in [graph(), lstm()] {
         assert!(launches(&kiln, &graph, None).iter().all(|of| !of.2));
     }
 }

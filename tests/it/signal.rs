@@ -25,7 +25,7 @@ pub fn passed(op: Signal, dtype: DType) -> OperationGraph {
 }
 
 /// A product whose flag is set once it is there.
-fn producer() -> OperationGraph {
+pub fn producer() -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let a = graph.input("a", &[48, 40], DType::F16);
     let b = graph.input("b", &[40, 32], DType::F16);
