@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
+use crate::progression::Progression;
 use crate::target::Arch;
 
 /// Everything that determines a kernel's source: template, parameters, architecture.
@@ -50,18 +51,75 @@ impl From<KernelPlan> for Lowering {
     }
 }
 
+/// A number of blocks: so many for every tile of items that is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Blocks {
+    /// Number of items.
+    pub items: i64,
+    /// Items of a tile.
+    pub tile: i64,
+    /// Blocks of a tile.
+    pub each: i64,
+}
+
+impl Blocks {
+    /// The number of blocks.
+    pub fn count(&self) -> u32 {
+        ((self.items + self.tile - 1) / self.tile * self.each) as u32
+    }
+}
+
+impl From<u32> for Blocks {
+    fn from(count: u32) -> Blocks {
+        Blocks { items: count.into(), tile: 1, each: 1 }
+    }
+}
+
+impl Progression for Blocks {
+    fn term(first: &Blocks, second: &Blocks, at: i64) -> Option<Blocks> {
+        let alike = (first.tile, first.each) == (second.tile, second.each);
+        let items = alike.then(|| i64::term(&first.items, &second.items, at))??;
+        Some(Blocks { items, ..*first })
+    }
+}
+
 /// Number of blocks of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grid {
     /// Exactly this number; 0 launches nothing.
-    Fixed(u32),
+    Fixed(Blocks),
     /// As many blocks as fit on the device at once, up to `blocks_max`.
     Resident {
         /// Number of blocks that have work.
-        blocks_max: u32,
+        blocks_max: Blocks,
         /// Granularity: the count is a positive multiple of this.
         multiple_of: u32,
     },
+}
+
+impl Grid {
+    /// Exactly this number of blocks.
+    pub fn fixed(count: u32) -> Grid {
+        Grid::Fixed(Blocks::from(count))
+    }
+}
+
+impl Progression for Grid {
+    fn term(first: &Grid, second: &Grid, at: i64) -> Option<Grid> {
+        match (first, second) {
+            (Grid::Fixed(first), Grid::Fixed(second)) => {
+                Blocks::term(first, second, at).map(Grid::Fixed)
+            }
+            (
+                Grid::Resident { blocks_max: first, multiple_of },
+                Grid::Resident { blocks_max: second, multiple_of: other },
+            ) if multiple_of == other => {
+                let blocks_max = Blocks::term(first, second, at)?;
+                Some(Grid::Resident { blocks_max, multiple_of: *multiple_of })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Shape and arguments of a launch.
@@ -82,6 +140,19 @@ pub struct LaunchPlan {
     /// Integers passed after the arguments, 8 bytes each, such as the extents and strides of a
     /// dynamic-shape kernel.
     pub numbers: Vec<i64>,
+}
+
+/// Grids, numbers and extents of maps grow.
+impl Progression for LaunchPlan {
+    fn term(first: &LaunchPlan, second: &LaunchPlan, at: i64) -> Option<LaunchPlan> {
+        Some(LaunchPlan {
+            grid: Grid::term(&first.grid, &second.grid, at)?,
+            maps: Vec::term(&first.maps, &second.maps, at)?,
+            numbers: Vec::term(&first.numbers, &second.numbers, at)?,
+            arguments: first.arguments.clone(),
+            ..*first
+        })
+    }
 }
 
 /// A kernel parameter; tensors are identified by canonical uid.
@@ -157,6 +228,15 @@ impl TensorMap {
             *stride = *step;
         }
         strides
+    }
+}
+
+/// Extents and strides grow.
+impl Progression for TensorMap {
+    fn term(first: &TensorMap, second: &TensorMap, at: i64) -> Option<TensorMap> {
+        let dims = Vec::term(&first.dims, &second.dims, at)?;
+        let strides = Vec::term(&first.strides, &second.strides, at)?;
+        Some(TensorMap { dims, strides, ..first.clone() })
     }
 }
 

@@ -27,7 +27,8 @@
 //!
 //! | module | holds | must never know |
 //! |---|---|---|
-//! | [`escape`], [`error`], [`dtype`], `lattice`, [`tensor`], [`target`] | leaf values | anything |
+//! | [`escape`], [`error`], [`dtype`] | leaf values | anything |
+//! | `lattice`, `progression`, [`tensor`], [`target`] | leaf values | anything |
 //! | [`expr`] | pointwise expressions | tensors, memory, threads |
 //! | [`dropout`] | which elements a layer drops in training | layers |
 //! | [`graph`] | operations, validation, canonical form, JSON | execution |
@@ -91,6 +92,7 @@ pub mod layers;
 pub mod loops;
 pub mod onednn;
 pub mod plan;
+mod progression;
 pub mod reference;
 pub mod rnn;
 pub mod target;

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::escape::escaped;
 use crate::lattice::Equation;
+use crate::progression::Progression;
 
 /// Maximum number of dimensions (`MCDNN_MAX_DIMS`).
 pub const DIMS_MAX: usize = 8;
@@ -192,6 +193,17 @@ pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
         strides[axis - 1] = i64::saturating_mul(strides[axis], dims[axis].max(1));
     }
     strides
+}
+
+/// Extents and strides grow.
+impl Progression for TensorDesc {
+    fn term(first: &TensorDesc, second: &TensorDesc, at: i64) -> Option<TensorDesc> {
+        let dims = Vec::term(&first.dims, &second.dims, at)?;
+        let strides = Vec::term(&first.strides, &second.strides, at)?;
+        let TensorDesc { uid, dtype, alignment, is_virtual, by_value, .. } = *first;
+        let name = first.name.clone();
+        Some(TensorDesc { uid, name, dims, strides, dtype, alignment, is_virtual, by_value })
+    }
 }
 
 impl fmt::Display for TensorDesc {

@@ -21,12 +21,6 @@ const RESERVED: &str = "\
     thread_x thread_y throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned \
     using valid virtual void volatile warp wchar_t while whole widen xor xor_eq";
 
-fn is_reserved(word: &str) -> bool {
-    static WORDS: LazyLock<BTreeSet<&str>> =
-        LazyLock::new(|| RESERVED.split_ascii_whitespace().collect());
-    WORDS.contains(word)
-}
-
 /// Suffixes the templates append to a tensor's identifier.
 const SUFFIXES: &[&str] = &[
     "",
@@ -51,6 +45,16 @@ const SUFFIXES: &[&str] = &[
     "_share",
     "_count",
 ];
+
+/// [`RESERVED`].
+static WORDS: LazyLock<HashSet<&str>> =
+    LazyLock::new(|| RESERVED.split_ascii_whitespace().collect());
+
+/// What two identifiers may differ by at their ends where each with some suffix is the same word.
+static DIFFERENCES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let pairs = SUFFIXES.iter().flat_map(|long| SUFFIXES.iter().map(move |short| (long, short)));
+    pairs.filter_map(|(long, short)| long.strip_suffix(short)).collect()
+});
 
 /// Identifiers in use in a kernel; each is reserved with every suffix.
 #[derive(Debug, Clone, Default)]
@@ -112,13 +116,13 @@ impl Identifiers {
 
     /// Whether a candidate is neither reserved nor in use, with any suffix.
     fn is_free(&self, candidate: &str) -> bool {
-        let mut full = candidate.to_owned();
-        SUFFIXES.iter().all(|suffix| {
-            full.truncate(candidate.len());
-            full.push_str(suffix);
-            let mut stems = SUFFIXES.iter().filter_map(|other| full.strip_suffix(other));
-            !is_reserved(&full) && !stems.any(|stem| self.taken.contains(stem))
-        })
+        let with = |suffix: &str| format!("{candidate}{suffix}");
+        !SUFFIXES.iter().any(|suffix| WORDS.contains(with(suffix).as_str()))
+            && !DIFFERENCES.iter().any(|difference| {
+                let shorter = candidate.strip_suffix(difference);
+                shorter.is_some_and(|shorter| self.taken.contains(shorter))
+                    || self.taken.contains(&with(difference))
+            })
     }
 }
 

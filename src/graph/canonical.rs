@@ -17,6 +17,7 @@ use crate::expr::Identifiers;
 use crate::graph::find::find;
 use crate::graph::operation::{Operation, writes};
 use crate::graph::views::{Place, Resolved, resolve};
+use crate::progression::Progression;
 use crate::tensor::TensorDesc;
 
 /// Digest of a canonical graph.
@@ -60,8 +61,27 @@ pub(super) struct Canonical {
     pub(super) operations: Vec<Operation>,
     pub(super) uids: Vec<i64>,
     pub(super) offsets: Vec<i64>,
-    pub(super) form_digest: GraphDigest,
-    pub(super) digest: GraphDigest,
+    /// The tensors as operations that compute see them: uid and name.
+    seen: Vec<(i64, String)>,
+    /// Whether operations that move elements are expressed by strides.
+    moves: bool,
+}
+
+impl Progression for Canonical {
+    fn term(first: &Canonical, second: &Canonical, at: i64) -> Option<Canonical> {
+        let tensors = Vec::term(&first.tensors, &second.tensors, at)?;
+        let offsets = Vec::term(&first.offsets, &second.offsets, at)?;
+        let operations = Vec::term(&first.operations, &second.operations, at)?;
+        let (uids, seen, moves) = (first.uids.clone(), first.seen.clone(), first.moves);
+        Some(Canonical { tensors, operations, uids, offsets, seen, moves })
+    }
+}
+
+/// Digests of the canonical form, without and with uids and names.
+#[derive(Debug, Clone)]
+pub(super) struct Digests {
+    pub(super) form: GraphDigest,
+    pub(super) whole: GraphDigest,
 }
 
 type Colour = [u8; 32];
@@ -72,34 +92,48 @@ pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Can
     match resolve(tensors, operations) {
         Ok(Some(resolved)) => {
             let Resolved { tensors: seen, operations: left, places } = resolved;
-            let canonical = canonical_of(&seen, &left, &places);
-            canonical.with_moves(tensors, operations)
+            Canonical { moves: true, ..canonical_of(&seen, &left, &places) }
         }
         _ => canonical_of(tensors, operations, &BTreeMap::new()),
     }
 }
 
 impl Canonical {
-    /// With digests that know the operations of the graph itself.
-    fn with_moves(mut self, tensors: &[TensorDesc], operations: &[Operation]) -> Canonical {
-        let text = |operation: &Operation, show: &dyn Fn(&TensorDesc) -> String| {
-            let uids = operation.inputs.iter().chain(&operation.outputs);
-            let shown = uids.filter_map(|uid| find(tensors, *uid)).map(show);
-            let shown: Vec<String> = shown.collect();
-            format!("{:?}{shown:?}", operation.op.normalised())
-        };
-        let all = |show: &dyn Fn(&TensorDesc) -> String| {
-            let mut texts: Vec<String> = operations.iter().map(|of| text(of, show)).collect();
-            texts.sort_unstable();
-            texts.concat()
-        };
-        let forms = all(&|tensor| format!("{:?}", anonymous(tensor)));
-        let names = all(&|tensor| format!("{tensor:?}"));
-        self.form_digest = hash(&[&self.form_digest, forms.as_bytes()]);
-        let offsets = format!("{:?}", self.offsets);
-        self.digest = hash(&[&self.digest, names.as_bytes(), offsets.as_bytes()]);
-        self
+    /// The digests of the graph of these tensors and operations, whose canonical form this is.
+    pub(super) fn digests(&self, tensors: &[TensorDesc], operations: &[Operation]) -> Digests {
+        let text = format!("{:?}{:?}", self.tensors, self.operations);
+        let mut form = hash(&[b"kiln graph 2", text.as_bytes()]);
+        let uid_bytes: Vec<u8> = self.seen.iter().flat_map(|(uid, _)| uid.to_le_bytes()).collect();
+        let names: String = self.seen.iter().map(|(_, name)| format!("{name:?}")).collect();
+        let mut whole = hash(&[&form, &uid_bytes, names.as_bytes()]);
+        if self.moves {
+            // The operations of the graph itself count.
+            let shaped = |tensor: &TensorDesc| format!("{:?}", anonymous(tensor));
+            let forms = listed(tensors, operations, shaped);
+            let all = listed(tensors, operations, |tensor| format!("{tensor:?}"));
+            let offsets = format!("{:?}", self.offsets);
+            form = hash(&[&form, forms.as_bytes()]);
+            whole = hash(&[&whole, all.as_bytes(), offsets.as_bytes()]);
+        }
+        Digests { form, whole }
     }
+}
+
+/// Operations with their tensors as `show` describes them, independent of the order.
+fn listed(
+    tensors: &[TensorDesc],
+    operations: &[Operation],
+    show: impl Fn(&TensorDesc) -> String,
+) -> String {
+    let text = |operation: &Operation| {
+        let uids = operation.inputs.iter().chain(&operation.outputs);
+        let shown = uids.filter_map(|uid| find(tensors, *uid)).map(&show);
+        let shown: Vec<String> = shown.collect();
+        format!("{:?}{shown:?}", operation.op.normalised())
+    };
+    let mut texts: Vec<String> = operations.iter().map(text).collect();
+    texts.sort_unstable();
+    texts.concat()
 }
 
 /// The canonical form of operations that compute, on tensors some of which lie in others' memory.
@@ -108,7 +142,7 @@ fn canonical_of(
     operations: &[Operation],
     places: &BTreeMap<i64, Place>,
 ) -> Canonical {
-    let order = order(operations, &LazyCell::new(|| colours(tensors, operations)));
+    let order = order(tensors, operations);
     let mut uids: Vec<i64> = Vec::new();
     let mut position: HashMap<i64, i64> = HashMap::new();
     let mut renamed = Vec::new();
@@ -124,19 +158,16 @@ fn canonical_of(
         let outputs = outputs.iter().map(|uid| place(*uid)).collect();
         renamed.push(Operation { op: op.normalised(), inputs, outputs });
     }
-    let name = |uid: i64| find(tensors, uid).map_or("", |tensor| &tensor.name);
+    let name = |uid: i64| find(tensors, uid).map_or(String::new(), |tensor| tensor.name.clone());
     let plain = |(index, uid): (usize, &i64)| {
         let tensor = find(tensors, *uid).expect("operations name known tensors");
         TensorDesc { uid: index as i64, ..anonymous(tensor) }
     };
-    let tensors: Vec<TensorDesc> = uids.iter().enumerate().map(plain).collect();
-    let form_digest = hash(&[b"kiln graph 2", format!("{tensors:?}{renamed:?}").as_bytes()]);
-    let uid_bytes: Vec<u8> = uids.iter().flat_map(|uid| uid.to_le_bytes()).collect();
-    let names: String = uids.iter().map(|uid| format!("{:?}", name(*uid))).collect();
-    let digest = hash(&[&form_digest, &uid_bytes, names.as_bytes()]);
+    let tensors = uids.iter().enumerate().map(plain).collect();
+    let seen = uids.iter().map(|uid| (*uid, name(*uid))).collect();
     let offsets = uids.iter().map(|uid| places.get(uid).map_or(0, |place| place.offset)).collect();
     let uids = uids.iter().map(|uid| places.get(uid).map_or(*uid, |place| place.uid)).collect();
-    Canonical { tensors, operations: renamed, uids, offsets, form_digest, digest }
+    Canonical { tensors, operations: renamed, uids, offsets, seen, moves: false }
 }
 
 /// Strips the uid and reduces the name to its identifier base. A virtual tensor has no memory, so
@@ -168,17 +199,8 @@ fn hash(parts: &[&[u8]]) -> Colour {
     *hasher.finalize().as_bytes()
 }
 
-/// Computes two colours per operation: ignoring shapes, and including them.
-fn colours(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<(Colour, Colour)> {
-    let texts: Vec<String> =
-        operations.iter().map(|operation| format!("{:?}", operation.op.normalised())).collect();
-    let structural = colours_by(tensors, operations, &texts, structure);
-    let shape = |tensor: &TensorDesc| format!("{:?}", anonymous(tensor));
-    structural.into_iter().zip(colours_by(tensors, operations, &texts, shape)).collect()
-}
-
 /// Computes a colour per operation from its text and from `text` of each tensor it touches.
-fn colours_by(
+fn colours(
     tensors: &[TensorDesc],
     operations: &[Operation],
     texts: &[String],
@@ -218,12 +240,20 @@ fn in_slot(colour: &Colour, slot: usize) -> Colour {
     hash(&[colour, &(slot as u64).to_le_bytes()])
 }
 
-/// Topological order; among ready operations the smallest colour comes first. Colours are computed
-/// lazily, only when more than one operation is ready.
-fn order<F: FnOnce() -> Vec<(Colour, Colour)>>(
-    operations: &[Operation],
-    colours: &LazyCell<Vec<(Colour, Colour)>, F>,
-) -> Vec<usize> {
+/// Topological order; among ready operations the smallest colour comes first: that without shapes,
+/// then that with them. Colours are computed only where more than one operation is ready.
+fn order(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<usize> {
+    let texts = LazyCell::new(|| {
+        let text = |operation: &Operation| format!("{:?}", operation.op.normalised());
+        operations.iter().map(text).collect::<Vec<_>>()
+    });
+    let structural = LazyCell::new(|| colours(tensors, operations, &texts, structure));
+    let shape = |tensor: &TensorDesc| format!("{:?}", anonymous(tensor));
+    let shaped = LazyCell::new(|| colours(tensors, operations, &texts, shape));
+    let by_colour = |a: &usize, b: &usize| {
+        let by_structure = structural[*a].cmp(&structural[*b]);
+        by_structure.then_with(|| shaped[*a].cmp(&shaped[*b])).then_with(|| a.cmp(b))
+    };
     let produced = |(index, op): (usize, &Operation)| -> Vec<(i64, usize)> {
         op.outputs.iter().map(|uid| (*uid, index)).collect()
     };
@@ -239,7 +269,7 @@ fn order<F: FnOnce() -> Vec<(Colour, Colour)>>(
     let mut ready: Vec<usize> = (0..operations.len()).filter(|at| waiting[*at] == 0).collect();
     let mut order = Vec::with_capacity(operations.len());
     while !ready.is_empty() {
-        let smallest = || (0..ready.len()).min_by_key(|at| (colours[ready[*at]], ready[*at]));
+        let smallest = || (0..ready.len()).min_by(|a, b| by_colour(&ready[*a], &ready[*b]));
         let first = if ready.len() == 1 { Some(0) } else { smallest() };
         let index = ready.swap_remove(first.expect("an operation is ready"));
         order.push(index);

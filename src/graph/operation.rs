@@ -23,6 +23,7 @@ use crate::graph::signal::Signal;
 use crate::graph::slots::Slots;
 use crate::graph::statistics::{BnBackwardWeights, BnFinalize, GenStats};
 use crate::graph::views::{Concatenate, Reshape, Slice, Transpose};
+use crate::progression::Progression;
 use crate::tensor::TensorDesc;
 
 /// An operation and its tensors, identified by uid in the order of the operation's
@@ -35,6 +36,17 @@ pub struct Operation {
     pub inputs: Vec<i64>,
     /// Uids of the results.
     pub outputs: Vec<i64>,
+}
+
+/// Slices grow.
+impl Progression for Operation {
+    fn term(first: &Operation, second: &Operation, at: i64) -> Option<Operation> {
+        let op = match (&first.op, &second.op) {
+            (Op::Slice(first), Op::Slice(second)) => Op::Slice(Slice::term(first, second, at)?),
+            (first, _) => first.clone(),
+        };
+        Some(Operation { op, inputs: first.inputs.clone(), outputs: first.outputs.clone() })
+    }
 }
 
 /// The computation of an operation.

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 use crate::expr::Mode;
-use crate::graph::canonical::{Canonical, CanonicalGraph, GraphDigest, canonical};
+use crate::graph::canonical::{Canonical, CanonicalGraph, Digests, GraphDigest, canonical};
 use crate::graph::find::find;
 use crate::graph::operation::{Op, Operation, writes};
 use crate::graph::pass_through::decided;
 use crate::graph::validate::validate;
+use crate::progression::Progression;
 use crate::tensor::TensorDesc;
 
 /// A valid, immutable operation graph (`MCDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR`, 8.2.2.25).
@@ -22,6 +24,8 @@ pub struct OperationGraph {
     /// The tensor in whose memory a tensor lies that signals pass on in place, by uid.
     memory: BTreeMap<i64, i64>,
     canonical: Canonical,
+    /// Of the canonical form; computed when they are first asked for.
+    digests: OnceLock<Digests>,
 }
 
 /// A tensor that lies in the memory of another.
@@ -46,7 +50,8 @@ impl OperationGraph {
         let mut operations = validate(&tensors, operations)?;
         let memory = decided(&tensors, &mut operations);
         let canonical = canonical(&tensors, &operations);
-        Ok(OperationGraph { tensors, operations, memory, canonical })
+        let digests = OnceLock::new();
+        Ok(OperationGraph { tensors, operations, memory, canonical, digests })
     }
 
     /// All tensors, sorted by uid.
@@ -166,12 +171,29 @@ impl OperationGraph {
 
     /// Digest of the canonical form; graphs with equal digests share kernels.
     pub fn form_digest(&self) -> GraphDigest {
-        self.canonical.form_digest
+        self.digests().form
     }
 
     /// Digest of the canonical form with uids and names; graphs with equal digests share a plan.
     pub fn digest(&self) -> GraphDigest {
-        self.canonical.digest
+        self.digests().whole
+    }
+
+    fn digests(&self) -> &Digests {
+        self.digests.get_or_init(|| self.canonical.digests(&self.tensors, &self.operations))
+    }
+}
+
+/// Extents, strides, offsets and slices grow; other operations stay.
+impl Progression for OperationGraph {
+    fn term(first: &OperationGraph, second: &OperationGraph, at: i64) -> Option<OperationGraph> {
+        Some(OperationGraph {
+            tensors: Vec::term(&first.tensors, &second.tensors, at)?,
+            operations: Vec::term(&first.operations, &second.operations, at)?,
+            memory: first.memory.clone(),
+            canonical: Canonical::term(&first.canonical, &second.canonical, at)?,
+            digests: OnceLock::new(),
+        })
     }
 }
 

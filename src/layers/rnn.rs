@@ -1,7 +1,5 @@
 //! Recurrent networks built for a batch size: plans by number of vectors, reused without any work.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,18 +11,19 @@ use crate::layers::bounded::Bounded;
 use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
+use crate::layers::rnn_planning::Planning;
 use crate::layers::rnn_plans::{Built, Pass, with_all_states};
-use crate::layers::rnn_sizes::{Passes, TempSpace, has_others, like_extent, one_step};
+use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
 use crate::plan::{ExecutionPlan, Kiln, Slot};
-use crate::rnn::{Extent, Network, Optional, Rnn, Role};
+use crate::rnn::{Extent, Optional, Rnn, Role};
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
 ///
 /// Kernels of inference depend neither on the number of steps nor on the states that a call
 /// provides or requests; those of training are the same from one power of two of steps to the next.
 /// Plans depend on the number of steps: those of the last 32 numbers are kept, and another one
-/// takes the kernels and settings of what there is. A clone has its own plans and shares the
-/// kernels.
+/// takes the kernels and settings of what there is; mostly it follows from two others, without
+/// lowering anything. A clone has its own plans and shares the kernels.
 ///
 /// A call may have its final states in the memory of its initial ones (`hy` and `hx`, `cy` and
 /// `cx`), and the gradients of initial states in that of the gradients of final ones; the states
@@ -60,9 +59,8 @@ pub struct PersistentRnn {
     has_others: bool,
     /// Plans by pass, number of vectors and optional tensors, all states included.
     plans: Bounded<(Pass, i64, Optional), Built>,
-    /// Plans by pass, optional tensors and number of vectors that those of other numbers are like:
-    /// their kernels count vectors at run time.
-    likes: HashMap<(Pass, Optional, i64), Vec<ExecutionPlan>>,
+    /// What makes them.
+    planning: Planning,
     /// Allocated with the first plan.
     stand_ins: Option<Arc<StandIns>>,
     /// What the reserve spaces of this network hold, by address.
@@ -73,11 +71,10 @@ pub struct PersistentRnn {
     draw: Option<Draw>,
     /// Sizes that were asked for, by number of vectors and optional tensors.
     sizes: Arc<Mutex<Bounded<(i64, Optional), TempSpace>>>,
-    /// Its passes by extent.
-    passes: Arc<Mutex<Passes>>,
 }
 
-/// Plans of a network that are kept: each takes about 0.35 MB for a network of two layers.
+/// Plans of a network that are kept: each takes about 45 kB for a network of two layers, and up to
+/// 6 MB for one with kernels for each step.
 const PLANS_MAX: usize = 32;
 
 /// Sizes that are kept.
@@ -143,13 +140,12 @@ impl Kiln {
             batch: mini_batch,
             has_others,
             plans: Bounded::new(PLANS_MAX),
-            likes: HashMap::new(),
+            planning: Planning::new(self, rnn, mini_batch),
             stand_ins: None,
             reserves: Reserves::default(),
             dropouts,
             draw: None,
             sizes: Arc::new(Mutex::new(Bounded::new(SIZES_MAX))),
-            passes: Arc::new(Mutex::new(Passes::of(rnn))),
         })
     }
 
@@ -235,7 +231,7 @@ impl PersistentRnn {
             return Ok(*space);
         }
         let extent = Extent { batch: self.batch, rows };
-        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passes = self.planning.passes.lock().unwrap_or_else(PoisonError::into_inner);
         let space = passes.temp_space(&self.kiln, extent, with)?;
         known().insert((rows, with), space);
         Ok(space)
@@ -278,42 +274,14 @@ impl PersistentRnn {
     }
 
     fn build(&mut self, (pass, rows, with): (Pass, i64, Optional)) -> Result<Built> {
-        let (kiln, extent) = (&self.kiln, Extent { batch: self.batch, rows });
+        let kiln = &self.kiln;
         if self.stand_ins.is_none() {
             self.stand_ins = Some(Arc::new(StandIns::new(kiln, &self.rnn, self.batch)?));
         }
         if let (None, Some(states), true) = (&self.draw, &self.dropouts, with.reserve) {
             self.draw = Some(Draw::new(kiln, states.count())?);
         }
-        let passes = &self.passes;
-        let networks_of = |extent| {
-            let mut passes = passes.lock().unwrap_or_else(PoisonError::into_inner);
-            passes.networks(pass, extent, with)
-        };
-        let like = like_extent(extent, with);
-        let likes = match self.likes.entry((pass, with, like.rows)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                let networks = networks_of(like)?;
-                let plans = networks.iter().map(|network| kiln.plan(&network.graph));
-                match plans.collect::<Result<_>>() {
-                    Ok(plans) => place.insert(plans),
-                    // Without a compiler there may be kernels for this number of vectors alone.
-                    Err(_) => {
-                        let networks = networks_of(extent)?;
-                        let plans = networks.iter().map(|network| kiln.plan_anew(&network.graph));
-                        return Built::new(&networks, plans.collect::<Result<_>>()?, &[]);
-                    }
-                }
-            }
-        };
-        let networks = networks_of(extent)?;
-        let plan = |(network, like): (&Network, &ExecutionPlan)| match like.graph() {
-            graph if *graph == network.graph => Ok(like.clone()),
-            _ => kiln.plan_like(&network.graph, like),
-        };
-        let plans = networks.iter().zip(likes.iter()).map(plan).collect::<Result<_>>()?;
-        Built::new(&networks, plans, likes)
+        self.planning.plans(pass, rows, with)
     }
 
     /// Completes a pack with memory for all states that a pass needs and it lacks.

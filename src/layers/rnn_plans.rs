@@ -5,7 +5,8 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::layers::rnn_pack::RnnSlots;
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
-use crate::plan::{DeviceMemory, ExecutionPlan, Slot, Tier, VariantPack};
+use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, Tier, VariantPack};
+use crate::progression::Progression;
 use crate::rnn::{Extent, Network, Optional, Rnn, Role, Training};
 
 /// A pass through a network.
@@ -45,11 +46,20 @@ pub(super) struct Built {
 }
 
 /// The location of a graph tensor.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct View {
     role: Role,
     offset_bytes: u64,
     bytes: u64,
+}
+
+impl Progression for View {
+    fn term(first: &View, second: &View, at: i64) -> Option<View> {
+        let role = (first.role == second.role).then_some(first.role)?;
+        let offset_bytes = u64::term(&first.offset_bytes, &second.offset_bytes, at)?;
+        let bytes = u64::term(&first.bytes, &second.bytes, at)?;
+        Some(View { role, offset_bytes, bytes })
+    }
 }
 
 impl Pass {
@@ -98,17 +108,23 @@ impl Pass {
 
 impl Planned {
     fn new(network: &Network, plan: ExecutionPlan) -> Result<Planned> {
-        let (mut pack, mut views) = (VariantPack::new(), Vec::new());
+        let mut views = Vec::new();
         for uid in plan.tensors() {
             let place = network.places.iter().find(|place| place.uid == uid);
             let place = place.expect("every input and output has a place");
             let tensor = network.graph.tensor(uid)?;
             let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
-            let bytes = tensor.span_bytes()?;
-            pack.place(uid, DeviceMemory { address: 0, bytes });
-            views.push(View { role: place.role, offset_bytes, bytes });
+            views.push(View { role: place.role, offset_bytes, bytes: tensor.span_bytes()? });
         }
-        Ok(Planned { plan, pack, views })
+        Ok(Planned::of(plan, views))
+    }
+
+    fn of(plan: ExecutionPlan, views: Vec<View>) -> Planned {
+        let mut pack = VariantPack::new();
+        for (uid, View { bytes, .. }) in plan.tensors().zip(&views) {
+            pack.place(uid, DeviceMemory { address: 0, bytes: *bytes });
+        }
+        Planned { plan, pack, views }
     }
 }
 
@@ -130,6 +146,54 @@ impl Built {
         let planned = networks.iter().zip(plans).map(|(network, plan)| Planned::new(network, plan));
         let plans: Vec<Planned> = planned.collect::<Result<_>>()?;
         Ok(Built { plans, likes, roles })
+    }
+
+    /// Those so many behind the first of a progression, given these and the next; `None` where
+    /// these are not the begin of one.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`].
+    pub(super) fn term(&self, next: &Built, kiln: &Kiln, at: i64) -> Result<Option<Built>> {
+        let mut plans = Vec::new();
+        for (first, second) in self.plans.iter().zip(&next.plans) {
+            let Some(plan) = kiln.plan_term(&first.plan, &second.plan, at)? else {
+                return Ok(None);
+            };
+            let Some(views) = Vec::term(&first.views, &second.views, at) else { return Ok(None) };
+            plans.push(Planned::of(plan, views));
+        }
+        let role = |((role, first), (_, second)): (&(Role, u64), &(Role, u64))| {
+            Some((*role, u64::term(first, second, at)?))
+        };
+        let roles = self.roles.iter().zip(&next.roles).map(role).collect::<Option<_>>();
+        let alike = self.plans.len() == next.plans.len() && self.roles.len() == next.roles.len();
+        let likes = self.likes.clone();
+        Ok(roles.filter(|_| alike).map(|roles| Built { plans, likes, roles }))
+    }
+
+    /// Whether they do the same as others.
+    pub(super) fn launches_as(&self, other: &Built) -> bool {
+        let same = |(own, other): (&Planned, &Planned)| {
+            own.plan.launches_as(&other.plan) && own.views == other.views
+        };
+        self.roles == other.roles
+            && self.plans.len() == other.plans.len()
+            && self.plans.iter().zip(&other.plans).all(same)
+    }
+
+    /// Whether they run specialised kernels, which stay.
+    pub(super) fn is_final(&self) -> bool {
+        self.likes.iter().all(|(_, tier)| *tier == Tier::Special)
+    }
+
+    /// Whether they run the same kernels as the plans that they are like, one for one.
+    pub(super) fn has_kernels_of_likes(&self) -> bool {
+        let same = |(own, (like, _)): (&Planned, &(ExecutionPlan, Tier))| {
+            let (own, like) = (own.plan.kernels(), like.kernels());
+            let mut pairs = own.iter().zip(like);
+            own.len() == like.len() && pairs.all(|(own, like)| own.spec() == like.spec())
+        };
+        self.plans.len() == self.likes.len() && self.plans.iter().zip(&self.likes).all(same)
     }
 
     /// Whether they run generic kernels, and specialised ones have been compiled since.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::layers::bounded::Bounded;
+use crate::layers::octaves::{Family, Octave, Octaves};
 use crate::layers::rnn_plans::{Pass, with_all_states};
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
-use crate::plan::{Candidates, Kiln};
-use crate::rnn::{Extent, Network, Optional, Rnn, Role, Training};
+use crate::plan::{Candidates, Contents, Kiln};
+use crate::progression::Progression;
+use crate::rnn::{Extent, Network, Optional, Rnn, Training};
 
 /// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,6 +43,69 @@ pub(super) struct Passes {
     trainings: Bounded<(Extent, Optional), Arc<Training>>,
     /// What runs passes that others are like, by pass, optional tensors and number of vectors.
     candidates: HashMap<(Pass, Optional, i64), Vec<Candidates>>,
+    /// Sizes by optional tensors.
+    octaves: Octaves<Optional, Vec<Sizes>>,
+}
+
+/// What a graph of a pass needs of temporary memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sizes {
+    plans: Contents,
+    /// Bytes of the workspace behind what plans use.
+    kept: u64,
+    /// Bytes of the reserve space.
+    reserve: u64,
+}
+
+impl Sizes {
+    fn workspace_bytes(&self) -> u64 {
+        self.plans.bytes().next_multiple_of(SCRATCH_ALIGNMENT) + self.kept
+    }
+}
+
+impl Progression for Sizes {
+    fn term(first: &Sizes, second: &Sizes, at: i64) -> Option<Sizes> {
+        Some(Sizes {
+            plans: Contents::term(&first.plans, &second.plans, at)?,
+            kept: u64::term(&first.kept, &second.kept, at)?,
+            reserve: u64::term(&first.reserve, &second.reserve, at)?,
+        })
+    }
+}
+
+/// The sizes of a network's passes by number of vectors.
+struct Measured<'a> {
+    passes: &'a mut Passes,
+    kiln: &'a Kiln,
+    batch: i64,
+    with: Optional,
+}
+
+impl Family<Vec<Sizes>> for Measured<'_> {
+    fn make(&mut self, rows: i64) -> Result<Vec<Sizes>> {
+        self.passes.measured(self.kiln, Extent { batch: self.batch, rows }, self.with)
+    }
+
+    fn term(
+        &mut self,
+        first: &Vec<Sizes>,
+        second: &Vec<Sizes>,
+        at: i64,
+    ) -> Result<Option<Vec<Sizes>>> {
+        Ok(Vec::term(first, second, at))
+    }
+
+    fn same(&self, one: &Vec<Sizes>, other: &Vec<Sizes>) -> bool {
+        one == other
+    }
+
+    fn is_final(&self, _of: &Vec<Sizes>) -> bool {
+        true
+    }
+
+    fn may_follow(&self, _of: &Vec<Sizes>) -> bool {
+        true
+    }
 }
 
 /// Extents whose training is kept: of a call, and what its plans are like.
@@ -49,7 +114,7 @@ const TRAININGS_MAX: usize = 4;
 impl Passes {
     pub(super) fn of(rnn: &Rnn) -> Passes {
         let (trainings, candidates) = (Bounded::new(TRAININGS_MAX), HashMap::new());
-        Passes { rnn: rnn.clone(), trainings, candidates }
+        Passes { rnn: rnn.clone(), trainings, candidates, octaves: Octaves::default() }
     }
 
     /// The networks of a pass.
@@ -78,11 +143,29 @@ impl Passes {
         with: Optional,
     ) -> Result<TempSpace> {
         let with = with_all_states(has_others(&self.rnn), with);
+        let sizes = match Octave::of(extent, self.rnn.layout) {
+            None => self.measured(kiln, extent, with)?,
+            Some(octave) => {
+                let mut octaves = std::mem::take(&mut self.octaves);
+                let mut family = Measured { passes: self, kiln, batch: extent.batch, with };
+                let sizes = octaves.get((with, octave), extent.rows, &mut family);
+                self.octaves = octaves;
+                sizes?
+            }
+        };
+        Ok(TempSpace {
+            workspace_bytes: sizes.iter().map(Sizes::workspace_bytes).max().unwrap_or(0),
+            reserve_bytes: sizes.last().map_or(0, |last| last.reserve),
+        })
+    }
+
+    /// Sizes of the graphs of all passes.
+    fn measured(&mut self, kiln: &Kiln, extent: Extent, with: Optional) -> Result<Vec<Sizes>> {
         let passes: &[Pass] = match with.reserve {
             true => &[Pass::Forward, Pass::BackwardData, Pass::BackwardWeights],
             false => &[Pass::Forward],
         };
-        let mut space = TempSpace { workspace_bytes: 0, reserve_bytes: 0 };
+        let mut sizes = Vec::new();
         for pass in passes {
             let like = like_extent(extent, with);
             let key = (*pass, with, like.rows);
@@ -93,14 +176,12 @@ impl Passes {
             }
             let networks = self.networks(*pass, extent, with)?;
             for (network, like) in networks.iter().zip(&self.candidates[&key]) {
-                let plans = kiln.workspace_bytes_max(&network.graph, like)?;
-                let kept = Pass::kept_bytes_max(network);
-                let bytes = plans.next_multiple_of(SCRATCH_ALIGNMENT) + kept;
-                space.workspace_bytes = space.workspace_bytes.max(bytes);
-                space.reserve_bytes = network.bytes(Role::Reserve);
+                let plans = kiln.workspace_max(&network.graph, like)?;
+                let (kept, reserve) = (Pass::kept_bytes_max(network), network.reserve_bytes);
+                sizes.push(Sizes { plans, kept, reserve });
             }
         }
-        Ok(space)
+        Ok(sizes)
     }
 }
 
@@ -122,4 +203,38 @@ pub(super) fn one_step(batch: i64) -> Extent {
 /// Whether the cell has states besides `h`.
 pub(super) fn has_others(rnn: &Rnn) -> bool {
     rnn.build_cell().states.len() > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceChoice;
+    use crate::dtype::DType;
+    use crate::graph::RowLayout;
+    use crate::plan::Config;
+
+    /// In inference and in training; what is rounded to 16 bytes in the reserve space does not.
+    #[test]
+    fn sizes_of_networks_follow_from_two() {
+        let device = Some(DeviceChoice::Null("h100".to_owned()));
+        let kiln = Kiln::open(Config { device, ..Config::default() }).expect("it opens");
+        let batch = 8;
+        for rnn in [
+            Rnn::lstm(64, 64).dtype(DType::F16),
+            Rnn::gru(32, 48).layers(2).bidirectional(),
+            Rnn::lstm(64, 1024).dtype(DType::F16).projection(128).layout(RowLayout::BatchMajor),
+            Rnn::lstm(64, 128).dtype(DType::Bf16).layers(3).layout(RowLayout::Packed),
+        ] {
+            let packed = rnn.layout == RowLayout::Packed;
+            let mut passes = Passes::of(&rnn);
+            for reserve in [false, true] {
+                let with = Optional { lengths: packed, reserve, ..Optional::default() };
+                for steps in [65, 100, 127, 400, 300] {
+                    let rows = batch * steps + i64::from(packed);
+                    passes.temp_space(&kiln, Extent { batch, rows }, with).expect("supported");
+                }
+            }
+            assert!(passes.octaves.all_follow(), "{rnn:?}");
+        }
+    }
 }

@@ -185,7 +185,7 @@ impl Kiln {
     fn planned(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
         let target = self.inner.store.device.target();
         let parts = self.inner.parts(graph, target)?;
-        let span = plan_span(&parts, target);
+        let span = plan_span(parts.iter(), target);
         self.inner.record(graph, None);
         let plan = match &self.workers {
             _ if self.inner.selection.without.behavior.contains(&RuntimeCompilation) => {
@@ -230,7 +230,7 @@ impl Kiln {
         parts: Vec<Part>,
         known: &[PlannedKernel],
     ) -> Result<ExecutionPlan> {
-        let span = plan_span(&parts, self.inner.store.device.target());
+        let span = plan_span(parts.iter(), self.inner.store.device.target());
         let mut built = Vec::new();
         for part in parts {
             let part = self.inner.built_sharing(Arc::new(part), Reach::Compiled, known)?;
@@ -248,11 +248,7 @@ impl Kiln {
             }
             built.push(part);
         }
-        let plan = self.inner.plan_of(graph, built, None)?;
-        self.inner.dump(plan.kernels());
-        self.inner.tell_choices(plan.kernels(), true);
-        plan.describe(&span);
-        Ok(plan)
+        self.inner.plan_as_told(graph, built, &span)
     }
 
     /// The overrides and the kernels that each has replaced so far.
@@ -319,9 +315,9 @@ impl Kiln {
 }
 
 /// The span of planning. Its family is the parts' engines, joined by `+`.
-fn plan_span(parts: &[Part], target: &Target) -> Timed {
+pub(super) fn plan_span<'a>(parts: impl Iterator<Item = &'a Part>, target: &Target) -> Timed {
     let arch = &target.arch;
-    let family: Vec<&str> = parts.iter().map(|part| &*part.config.engine).collect();
+    let family: Vec<&str> = parts.map(|part| &*part.config.engine).collect();
     let family = family.join("+");
     Timed::new(debug_span!(
         "plan",
@@ -368,7 +364,7 @@ impl Planner {
             let mut known = known.iter().map(Obtained::of_planned);
             let is_same = |known: &Obtained<'_>| *known.spec == plan.spec;
             if let Some(known) = latest.find(is_same).or_else(|| known.find(is_same)) {
-                let again = self.again(&known, plan);
+                let again = self.again(&known, plan.launch);
                 built.push(again);
                 continue;
             }
@@ -382,7 +378,7 @@ impl Planner {
 
     /// A kernel that is there, with another launch: a recurrent layer repeats its kernels at every
     /// step.
-    fn again(&self, known: &Obtained<'_>, plan: KernelPlan) -> BuiltKernel {
+    pub(super) fn again(&self, known: &Obtained<'_>, launch: LaunchPlan) -> BuiltKernel {
         self.store.counters.kernel(Origin::Memory);
         let report = BuildReport {
             origin: Origin::Memory,
@@ -392,6 +388,8 @@ impl Planner {
         };
         let (source, image, kernel) =
             (known.source.clone(), known.image.clone(), known.kernel.clone());
+        // One description of the kernel for all plans that have it.
+        let plan = KernelPlan { spec: known.spec.clone(), launch };
         let launch = self.launch(&plan.launch, report.resources);
         BuiltKernel { plan, source, image, report, kernel, launch }
     }
@@ -468,6 +466,20 @@ impl Planner {
         Ok(ExecutionPlan { inner: Arc::new(inner) })
     }
 
+    /// [`Planner::plan_of`] parts whose configurations were told.
+    pub(super) fn plan_as_told(
+        &self,
+        graph: &OperationGraph,
+        parts: Vec<BuiltPart>,
+        span: &Timed,
+    ) -> Result<ExecutionPlan> {
+        let plan = self.plan_of(graph, parts, None)?;
+        self.dump(plan.kernels());
+        self.tell_choices(plan.kernels(), true);
+        plan.describe(span);
+        Ok(plan)
+    }
+
     fn record(&self, graph: &OperationGraph, config: Option<&EngineConfig>) {
         if let Some(recorder) = &self.recorder {
             recorder.note(graph, config);
@@ -500,8 +512,8 @@ impl Planner {
     /// The grid size: given, or as many blocks as fit the SMs with the kernel's resources.
     fn grid(&self, launch: &LaunchPlan, resources: Resources) -> u32 {
         let (blocks_max, multiple_of) = match launch.grid {
-            Grid::Fixed(blocks) => return blocks,
-            Grid::Resident { blocks_max, multiple_of } => (blocks_max, multiple_of),
+            Grid::Fixed(blocks) => return blocks.count(),
+            Grid::Resident { blocks_max, multiple_of } => (blocks_max.count(), multiple_of),
         };
         let target = self.store.device.target();
         // Unknown without a cubin: assume the maximum per thread.

@@ -401,9 +401,9 @@ impl PlannedKernel {
                 arguments[at] = device.report_address(&self.waits[*wait], stream)?;
                 at += 1;
             } else if let Feed::Map(map) = feed {
-                let (map, base) = &self.maps[*map];
+                let base = self.map_bases[*map].word(words, workspace);
                 at = at.next_multiple_of(MAP_ALIGNMENT);
-                let encoded = device.encode(map, base.word(words, workspace))?;
+                let encoded = device.encode(&self.described.maps[*map], base)?;
                 arguments[at..at + MAP_WORDS].copy_from_slice(&encoded);
                 at += MAP_WORDS;
             } else {

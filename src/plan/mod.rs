@@ -33,6 +33,7 @@ mod problem;
 mod recipe;
 mod reuse;
 mod save;
+mod term;
 mod tuning;
 mod upgrade;
 mod variant_pack;
@@ -65,6 +66,7 @@ pub use upgrade::Tier;
 pub use variant_pack::{DeviceMemory, Memory, VariantPack};
 pub(crate) use variant_pack::{Kept, Slot};
 pub(crate) use workspace::ALIGNMENT;
+pub(crate) use workspace::Contents;
 
 pub use crate::documents::Planned;
 pub use crate::frontend::{Values, random_values};

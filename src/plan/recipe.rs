@@ -44,16 +44,16 @@ pub struct PlannedKernel {
     pub(super) kernel: Arc<dyn Launchable>,
     /// Grid, block and shared memory; a grid of 0 (a graph without elements) is not launched.
     pub(super) launch: Launch,
-    /// The kernel's parameters, in order. Tensors have their canonical uid in the part.
-    pub(super) arguments: Vec<Argument>,
-    /// The sources of `arguments`, followed by constants.
+    /// The launch as its engine describes it. Tensors have their canonical uid in the part.
+    pub(super) described: LaunchPlan,
+    /// The sources of the arguments, followed by constants.
     pub(super) feeds: Vec<Feed>,
     /// The sources of the part's inputs and outputs, by uid.
     pub(super) tensors: Vec<(i64, Feed)>,
     /// The waits that [`Feed::Report`] refers to.
     pub(super) waits: Vec<Arc<ReportSite>>,
-    /// The tensor maps that [`Feed::Map`] refers to, each with the source of its tensor's address.
-    pub(super) maps: Vec<(TensorMap, Feed)>,
+    /// The source of the address of each tensor map's tensor.
+    pub(super) map_bases: Vec<Feed>,
     /// Size of all parameters in 8-byte words, padding included.
     pub(super) words: usize,
     /// Sizes of the part's scratch buffers in bytes.
@@ -94,12 +94,12 @@ pub(super) enum Feed {
     Number(u64),
     /// Where the wait at this position of [`PlannedKernel::waits`] reports of the stream.
     Report(usize),
-    /// The tensor map at this position of [`PlannedKernel::maps`].
+    /// The tensor map at this position of [`LaunchPlan::maps`].
     Map(usize),
 }
 
 /// Requirements on a tensor of the variant pack.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Binding {
     pub(super) uid: i64,
     /// The element type if the tensor is passed by value.
@@ -229,11 +229,11 @@ impl Recipe {
             let launches = built.len();
             for (position, built) in built.into_iter().enumerate() {
                 let BuiltKernel { plan, source, image, report, kernel, launch } = built;
-                let LaunchPlan { arguments, maps, numbers, .. } = plan.launch;
-                let numbers = numbers.iter().map(|of| Feed::Number(*of as u64));
+                let KernelPlan { spec, launch: described } = plan;
+                let numbers = described.numbers.iter().map(|of| Feed::Number(*of as u64));
                 let mut waits = Vec::new();
                 let mut feeds: Vec<Feed> = Vec::new();
-                for argument in &arguments {
+                for argument in &described.arguments {
                     feeds.push(match argument {
                         Argument::Report(wait) => {
                             let uid = canonical.uids[wait.flag as usize];
@@ -251,13 +251,11 @@ impl Recipe {
                 let behind = kernels.iter().any(|earlier| earlier.launch.grid > 0);
                 let programmatic = launch.programmatic && behind && kernel.waits_for_grids();
                 let launch = Launch { programmatic, ..launch };
-                let mapped = |map: TensorMap| {
-                    let base = feed(&Argument::Address(map.tensor));
-                    (map, base)
-                };
+                let base = |map: &TensorMap| feed(&Argument::Address(map.tensor));
+                let map_bases = described.maps.iter().map(base).collect();
                 kernels.push(PlannedKernel {
                     part: part.clone(),
-                    spec: plan.spec,
+                    spec,
                     source,
                     image,
                     report,
@@ -266,8 +264,8 @@ impl Recipe {
                     words: words(&feeds),
                     feeds,
                     waits,
-                    maps: maps.into_iter().map(mapped).collect(),
-                    arguments,
+                    map_bases,
+                    described,
                     tensors: tensors.clone(),
                     scratch: scratch.clone(),
                     position,
@@ -423,9 +421,13 @@ impl Lowered<'_> {
     }
 }
 
-/// The most bytes of workspace of a plan of these parts with scratch buffers of these sizes.
-pub(super) fn workspace_bytes(graph: &OperationGraph, parts: &[(&Part, &[u64])]) -> Result<u64> {
-    Ok(of_parts(graph, parts.iter().copied())?.layout().1)
+/// What the workspace of a plan of these parts holds, with scratch buffers of these sizes.
+pub(super) fn lifetimes(
+    graph: &OperationGraph,
+    parts: &[(&Part, &[u64])],
+) -> Result<Vec<Lifetime>> {
+    let Pieces(pieces) = of_parts(graph, parts.iter().copied())?;
+    Ok(pieces.into_iter().map(|(_, lifetime)| lifetime).collect())
 }
 
 /// The offset of each buffer in the workspace, and the workspace size in bytes: as launches use

@@ -7,6 +7,7 @@ use crate::graph::{Operation, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe;
+use crate::plan::workspace::Contents;
 
 /// The parts of a graph with all configurations that each may run with: its own, those of lower
 /// register use and of other engines that it falls back to, and those that stand in for it
@@ -50,41 +51,41 @@ impl Kiln {
         Ok(Candidates { graph: graph.clone(), parts: parts.collect::<Result<_>>()? })
     }
 
-    /// The largest workspace in bytes that a plan of a graph may need that is planned like another
-    /// one, which differs in its number of rows only, or is the graph. Nothing is compiled.
+    /// What a workspace must hold for any plan of a graph that is planned like another one, which
+    /// differs in its number of rows only, or is the graph. Nothing is compiled.
     ///
     /// # Errors
     /// `NotSupported` with every engine's reason.
-    pub(crate) fn workspace_bytes_max(
+    pub(crate) fn workspace_max(
         &self,
         graph: &OperationGraph,
         like: &Candidates,
-    ) -> Result<u64> {
+    ) -> Result<Contents> {
         let parts: Vec<&Part> = like.parts.iter().map(|(part, _)| part).collect();
-        let mut bytes = 0;
+        let mut contents = Contents::default();
         if let Some(parts) = divided_like(graph, &like.graph, &parts) {
             let configs = like.parts.iter().map(|(_, configs)| configs);
             let parts: Vec<_> = parts.into_iter().zip(configs).collect();
             let all_legal;
-            (bytes, all_legal) = self.bytes_of(graph, &parts)?;
+            (contents, all_legal) = self.contents_of(graph, &parts)?;
             if all_legal && !self.inner.store.no_jit {
-                return Ok(bytes);
+                return Ok(contents);
             }
         }
         // It may be planned by itself, as where nothing is compiled and the other has no kernels.
         let own = self.candidates(graph)?;
         let own: Vec<_> = own.parts.iter().map(|(part, all)| (part.clone(), all)).collect();
-        Ok(bytes.max(self.bytes_of(graph, &own)?.0))
+        Ok(contents.or(self.contents_of(graph, &own)?.0))
     }
 
-    /// The largest workspace in bytes of a graph's parts, each of which runs with one of these
+    /// What a workspace holds of a graph's parts, each of which runs with one of these
     /// configurations where that is legal, and whether all are legal. Without a legal one for each
-    /// part it is 0.
-    fn bytes_of(
+    /// part it is nothing.
+    fn contents_of(
         &self,
         graph: &OperationGraph,
         parts: &[(Part, &Vec<EngineConfig>)],
-    ) -> Result<(u64, bool)> {
+    ) -> Result<(Contents, bool)> {
         let target = self.device().target();
         let mut all_legal = true;
         // Distinct sizes of the scratch buffers of each part.
@@ -104,25 +105,30 @@ impl Kiln {
             }
             all.push(own);
         }
-        let bytes_with = |scratch: &[&Vec<u64>]| {
+        let with = |scratch: &[&Vec<u64>]| {
             let parts = parts.iter().zip(scratch);
             let parts: Vec<_> = parts.map(|((part, _), scratch)| (part, &scratch[..])).collect();
-            recipe::workspace_bytes(graph, &parts)
+            recipe::lifetimes(graph, &parts)
         };
         // Parts use their own memory one after the other: the most of each is the most of all, but
         // for how it is laid out around what passes between them.
         let most = all.iter().map(|of| of.iter().max_by_key(|of| of.iter().sum::<u64>()));
-        let Some(most) = most.collect::<Option<Vec<_>>>() else { return Ok((0, false)) };
+        let Some(most) = most.collect::<Option<Vec<_>>>() else {
+            return Ok((Contents::default(), false));
+        };
         let first: Vec<_> = all.iter().map(|of| &of[0]).collect();
-        let mut bytes = bytes_with(&most)?.max(bytes_with(&first)?);
+        let mut contents = vec![with(&most)?];
+        if first != most {
+            contents.push(with(&first)?);
+        }
         for (at, others) in all.iter().enumerate() {
             for other in others.iter().filter(|other| **other != *most[at]) {
                 let mut with_other = most.clone();
                 with_other[at] = other;
-                bytes = bytes.max(bytes_with(&with_other)?);
+                contents.push(with(&with_other)?);
             }
         }
-        Ok((bytes, all_legal))
+        Ok((Contents(contents), all_legal))
     }
 
     fn configs_of(&self, part: &Part) -> Result<Vec<EngineConfig>> {

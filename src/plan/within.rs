@@ -14,7 +14,7 @@ impl Kiln {
     /// # Errors
     /// As [`Kiln::plan`].
     pub(crate) fn plan_within(&self, graph: &OperationGraph, bytes: u64) -> Result<ExecutionPlan> {
-        if self.workspace_bytes_max(graph, &self.candidates(graph)?)? <= bytes {
+        if self.workspace_max(graph, &self.candidates(graph)?)?.bytes() <= bytes {
             return self.plan_anew(graph);
         }
         let mut selection = self.selection().clone();

@@ -1,11 +1,13 @@
 //! Layout of a workspace: buffers with disjoint lifetimes share memory.
 
+use crate::progression::Progression;
+
 /// Alignment in bytes of the workspace and of every buffer in it.
 pub(crate) const ALIGNMENT: u64 = 256;
 
 /// A buffer and its lifetime in launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lifetime {
+pub(crate) struct Lifetime {
     pub(super) bytes: u64,
     /// The first launch that accesses it.
     pub(super) first: usize,
@@ -16,6 +18,38 @@ pub(super) struct Lifetime {
 impl Lifetime {
     fn meets(&self, other: &Lifetime) -> bool {
         self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// The size grows; the lifetime stays.
+impl Progression for Lifetime {
+    fn term(first: &Lifetime, second: &Lifetime, at: i64) -> Option<Lifetime> {
+        let alike = (first.first, first.last) == (second.first, second.last);
+        let bytes = alike.then(|| u64::term(&first.bytes, &second.bytes, at))??;
+        Some(Lifetime { bytes, ..*first })
+    }
+}
+
+/// What a workspace may hold: each of these.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Contents(pub(super) Vec<Vec<Lifetime>>);
+
+impl Contents {
+    /// Size in bytes of a workspace that has room for each.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|of| layout(of).1).max().unwrap_or(0)
+    }
+
+    /// What may be either.
+    pub(super) fn or(mut self, other: Contents) -> Contents {
+        self.0.extend(other.0);
+        self
+    }
+}
+
+impl Progression for Contents {
+    fn term(first: &Contents, second: &Contents, at: i64) -> Option<Contents> {
+        Vec::term(&first.0, &second.0, at).map(Contents)
     }
 }
 

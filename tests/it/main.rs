@@ -128,6 +128,7 @@ mod rnn_files;
 mod rnn_forward;
 mod rnn_gradients;
 mod rnn_integers;
+mod rnn_octaves;
 mod rnn_onednn;
 mod rnn_own_cells;
 mod rnn_plans;

@@ -10,6 +10,7 @@ const ORDER: &[&str] = &[
     "error",
     "dtype",
     "lattice",
+    "progression",
     "tensor",
     "target",
     "kernel",

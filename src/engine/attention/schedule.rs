@@ -394,7 +394,7 @@ impl<'a> Matrices<'a> {
     }
 
     fn grid(&self, blocks: i64) -> Grid {
-        Grid::Fixed(if self.problem.is_empty() { 0 } else { blocks as u32 })
+        Grid::fixed(if self.problem.is_empty() { 0 } else { blocks as u32 })
     }
 
     /// Parameters of the online softmax, where `warps_v` warps share rows and `split` blocks keys.
@@ -438,7 +438,7 @@ impl<'a> Matrices<'a> {
         KernelPlan {
             spec: names.spec(self.target.arch, parameters),
             launch: LaunchPlan {
-                grid: Grid::Fixed(0),
+                grid: Grid::fixed(0),
                 threads: 0,
                 shared_bytes: 0,
                 cooperative: false,

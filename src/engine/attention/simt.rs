@@ -210,7 +210,7 @@ impl Tunable<2> for Simt<'_> {
         Lowering::from(KernelPlan {
             spec: names.spec(self.target.arch, &parameters),
             launch: LaunchPlan {
-                grid: Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 }),
+                grid: Grid::fixed(if problem.is_empty() { 0 } else { blocks as u32 }),
                 threads: THREADS as u32,
                 shared_bytes: shared_bytes as u32,
                 cooperative: false,

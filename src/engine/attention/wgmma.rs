@@ -440,7 +440,7 @@ impl Tunable<3> for Wgmma<'_> {
             .map(|(of, rows)| of.map(rows))
             .to_vec();
         launch.arguments.splice(0..0, [0, 1, 2].map(Argument::Map));
-        launch.grid = Grid::Resident { blocks_max: tiles as u32, multiple_of: 1 };
+        launch.grid = Grid::Resident { blocks_max: (tiles as u32).into(), multiple_of: 1 };
         launch.threads = settings.threads() as u32;
         launch.shared_bytes = shared_bytes as u32;
         Lowering::from(kernel)

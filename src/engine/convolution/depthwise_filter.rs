@@ -263,7 +263,7 @@ impl Tunable<5> for DepthwiseFilter<'_> {
         let spec = names_first.spec(self.target.arch, &parameters);
         let blocks = schedule.blocks() * split;
         let first = launch(graph, blocks * threads, threads, &passed);
-        let mut first = LaunchPlan { grid: Grid::Fixed(blocks as u32), ..first };
+        let mut first = LaunchPlan { grid: Grid::fixed(blocks as u32), ..first };
         if split == 1 {
             return Lowering::from(KernelPlan { spec, launch: first });
         }

@@ -147,7 +147,7 @@ impl Tunable<2> for Loss<'_> {
         let mut arguments = arguments(problem.graph, schedule.passed(problem).iter());
         arguments.extend((0..scratch.len()).map(Argument::Scratch));
         let launch = LaunchPlan {
-            grid: Grid::Fixed(problem.sequences as u32),
+            grid: Grid::fixed(problem.sequences as u32),
             threads: schedule.settings.threads as u32,
             shared_bytes: schedule.shared_bytes as u32,
             cooperative: false,

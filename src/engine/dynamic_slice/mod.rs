@@ -126,7 +126,7 @@ impl Tunable<1> for Slices<'_> {
         };
         let spec = names.spec(target.arch, &Parameters::of(problem, settings.threads));
         let launch = LaunchPlan {
-            grid: Grid::Fixed(self.blocks(settings.threads) as u32),
+            grid: Grid::fixed(self.blocks(settings.threads) as u32),
             threads: settings.threads as u32,
             shared_bytes: 0,
             cooperative: false,

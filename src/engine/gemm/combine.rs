@@ -228,7 +228,7 @@ impl<'a> Combine<'a> {
         KernelPlan {
             spec: names.spec(arch, &parameters),
             launch: LaunchPlan {
-                grid: Grid::Fixed(ceil_div(self.results, self.results_per_block()) as u32),
+                grid: Grid::fixed(ceil_div(self.results, self.results_per_block()) as u32),
                 threads: THREADS as u32,
                 shared_bytes: 0,
                 cooperative: false,

@@ -83,7 +83,7 @@ impl<'a> SplitKReduction<'a> {
         KernelPlan {
             spec: names.spec(arch, &parameters),
             launch: LaunchPlan {
-                grid: Grid::Fixed(if problem.is_empty() { 0 } else { self.blocks() as u32 }),
+                grid: Grid::fixed(if problem.is_empty() { 0 } else { self.blocks() as u32 }),
                 threads: THREADS as u32,
                 shared_bytes: 0,
                 cooperative: false,

@@ -7,7 +7,7 @@ use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::rasterization::Rasterization;
 use crate::engine::{BehaviorNote, Knob};
-use crate::kernel::Grid;
+use crate::kernel::{Blocks, Grid};
 
 /// Elements by which tiles may extend beyond a matrix.
 const OVERHANG: i64 = 512;
@@ -134,7 +134,16 @@ impl Tiling {
     }
 
     pub(super) fn grid(&self, problem: &Problem<'_>) -> Grid {
-        Grid::Fixed(if problem.is_empty() { 0 } else { self.blocks(problem) as u32 })
+        Grid::Fixed(self.launched(problem, 1))
+    }
+
+    /// [`Tiling::blocks`] of a launch, with `ctas` blocks per tile: they grow with M.
+    pub(super) fn launched(&self, problem: &Problem<'_>, ctas: i64) -> Blocks {
+        if problem.is_empty() {
+            return Blocks::from(0);
+        }
+        let each = self.blocks(problem) * ctas / ceil_div(problem.m, self.cta_m);
+        Blocks { items: problem.m, tile: self.cta_m, each }
     }
 
     /// The most K elements of a block.

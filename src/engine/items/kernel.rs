@@ -64,8 +64,8 @@ pub(in crate::engine) fn launch(
 ) -> LaunchPlan {
     let blocks_max = ceil_div(points, threads).min(i32::MAX.into()) as u32;
     let grid = match blocks_max {
-        0 => Grid::Fixed(0),
-        _ => Grid::Resident { blocks_max, multiple_of: 1 },
+        0 => Grid::fixed(0),
+        _ => Grid::Resident { blocks_max: blocks_max.into(), multiple_of: 1 },
     };
     LaunchPlan {
         grid,

@@ -182,8 +182,11 @@ impl Tunable<2> for General<'_> {
 /// As many blocks as are resident, but none without elements.
 fn grid(elements: i64) -> Grid {
     match u64::div_ceil(elements as u64, u64::from(THREADS)) {
-        0 => Grid::Fixed(0),
-        blocks => Grid::Resident { blocks_max: blocks.min(i32::MAX as u64) as u32, multiple_of: 1 },
+        0 => Grid::fixed(0),
+        blocks => Grid::Resident {
+            blocks_max: (blocks.min(i32::MAX as u64) as u32).into(),
+            multiple_of: 1,
+        },
     }
 }
 

@@ -200,6 +200,7 @@ impl Grouped<'_> {
             let settings = OwnSettings { grid: 0, items, threads, vector };
             let schedule = Schedule::new(elements.graph(), &elements.domain, settings)?;
             let Grid::Fixed(blocks) = schedule.grid else { unreachable!("one pass has so many") };
+            let blocks = blocks.count();
             blocks_all += i64::from(blocks);
             scheduled.push(Scheduled { elements, schedule, blocks });
         }
@@ -332,7 +333,7 @@ impl Tunable<3> for Grouped<'_> {
         };
         let spec = names.spec(self.target.arch, &variables);
         let launch = LaunchPlan {
-            grid: Grid::Fixed(blocks_all),
+            grid: Grid::fixed(blocks_all),
             threads: settings.threads as u32,
             shared_bytes: 0,
             cooperative: false,

@@ -84,13 +84,13 @@ impl Schedule {
             persistent,
             u32::try_from(blocks).ok().filter(|count| i64::from(*count) <= GRID_MAX),
         ) {
-            (false, Some(blocks)) => Grid::Fixed(blocks),
+            (false, Some(blocks)) => Grid::fixed(blocks),
             (false, None) => {
                 return Err(format!("needs {blocks} blocks, more than a grid has; use grid=1"));
             }
-            (true, Some(0)) => Grid::Fixed(0),
+            (true, Some(0)) => Grid::fixed(0),
             (true, blocks) => Grid::Resident {
-                blocks_max: blocks.unwrap_or(GRID_MAX as u32),
+                blocks_max: blocks.unwrap_or(GRID_MAX as u32).into(),
                 multiple_of: if fixed_columns { column_blocks as u32 } else { 1 },
             },
         };

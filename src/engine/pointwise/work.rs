@@ -75,8 +75,8 @@ impl Demand {
         in_flight_bytes: i64,
     ) -> KernelWork {
         let blocks = match grid {
-            Grid::Fixed(blocks) => *blocks,
-            Grid::Resident { blocks_max, .. } => *blocks_max,
+            Grid::Fixed(blocks) => blocks.count(),
+            Grid::Resident { blocks_max, .. } => blocks_max.count(),
         };
         let chunks = ceil_div(self.elements as i64, vector) as f64;
         KernelWork {

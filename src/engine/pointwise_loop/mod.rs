@@ -167,7 +167,7 @@ impl Tunable<2> for Loop<'_> {
         };
         let spec = names.spec(target.arch, &Parameters::of(problem, *settings));
         let launch = LaunchPlan {
-            grid: Grid::Fixed(ceil_div(problem.elements, settings.threads) as u32),
+            grid: Grid::fixed(ceil_div(problem.elements, settings.threads) as u32),
             threads: settings.threads as u32,
             shared_bytes: 0,
             cooperative: false,

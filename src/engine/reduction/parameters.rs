@@ -203,7 +203,7 @@ impl Rows<'_> {
         let padded = self.schedule.chunks * self.schedule.vector;
         let template = "reduction/sm75_reduction_combine.cu";
         let launch = LaunchPlan {
-            grid: Grid::Fixed(ceil_div(padded, 32) as u32),
+            grid: Grid::fixed(ceil_div(padded, 32) as u32),
             threads: COLUMN_THREADS,
             shared_bytes: 0,
             cooperative: false,

@@ -209,8 +209,11 @@ impl Schedule {
     pub(super) fn grid(&self, blocks: i64) -> Grid {
         let (blocks, multiple_of) = (blocks.min(GRID_MAX) as u32, self.cluster as u32);
         match self.persistent && blocks > 0 && self.blocks_max.is_none() {
-            true => Grid::Resident { blocks_max: blocks / multiple_of * multiple_of, multiple_of },
-            false => Grid::Fixed(blocks),
+            true => {
+                let blocks_max = (blocks / multiple_of * multiple_of).into();
+                Grid::Resident { blocks_max, multiple_of }
+            }
+            false => Grid::fixed(blocks),
         }
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn lowering(
     given.push(Argument::Scratch(0));
     given.extend(with_counter.then_some(Argument::Scratch(1)));
     let launch = |blocks: i64, threads: i64, arguments: Vec<Argument>| LaunchPlan {
-        grid: Grid::Fixed(blocks as u32),
+        grid: Grid::fixed(blocks as u32),
         threads: threads as u32,
         shared_bytes: 0,
         cooperative: false,

@@ -86,7 +86,7 @@ impl Writer<'_> {
         let tensors = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
         let scratch = (0..self.scratch().len()).map(Argument::Scratch);
         let launch = LaunchPlan {
-            grid: Grid::Fixed((schedule.cta_groups * schedule.settings.group_ctas) as u32),
+            grid: Grid::fixed((schedule.cta_groups * schedule.settings.group_ctas) as u32),
             threads: schedule.threads as u32,
             shared_bytes: schedule.memory.total as u32,
             cooperative: schedule.exchange.through_memory(),
@@ -120,7 +120,7 @@ impl Writer<'_> {
         let tensors = tensors.iter().map(|(_, uid)| Argument::Address(*uid as i64));
         let scratch = (0..self.scratch().len()).map(Argument::Scratch);
         let launch = LaunchPlan {
-            grid: Grid::Fixed((layer.op.direction.count() * schedule.settings.group_ctas) as u32),
+            grid: Grid::fixed((layer.op.direction.count() * schedule.settings.group_ctas) as u32),
             threads: schedule.threads as u32,
             shared_bytes: 0,
             cooperative: false,

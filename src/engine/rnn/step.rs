@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use crate::engine::access::ceil_div;
 use crate::engine::gemm::{MmaEngine, SimtEngine};
 use crate::engine::rnn::layer::{GemmShape, Layer};
+use crate::engine::rnn::step_buffers::Buffers;
 use crate::engine::rnn::step_gemm::SupportedGemm;
 use crate::engine::rnn::step_kernels::{self, StepKernels};
 use crate::engine::tunable::{Tunable, Tuned, settings};
@@ -146,7 +147,7 @@ impl Tunable<1> for Steps<'_> {
     fn lowering(&self, settings: &Settings) -> Lowering {
         let on = (settings.gemm_engine(), self.target);
         let writer = StepKernels::of(&self.layer, self.target.arch);
-        let mut scratch = writer.scratch();
+        let mut scratch = Buffers::of(&self.layer).scratch();
         let mut gemm = |gemm| {
             let kernels = self.layer.gemm_kernels(gemm, on, &mut scratch);
             kernels.expect("the engine supports it, and its own settings lower")
@@ -174,7 +175,7 @@ impl Tunable<1> for Steps<'_> {
 
     fn scratch(&self, settings: &Settings) -> Vec<u64> {
         let on = (settings.gemm_engine(), self.target);
-        let mut scratch = StepKernels::of(&self.layer, self.target.arch).scratch();
+        let mut scratch = Buffers::of(&self.layer).scratch();
         let stages = (0..self.layer.op.cell.stages.len()).map(Some).chain([None]);
         for gemm in stages.filter_map(|stage| self.layer.gemm(stage)) {
             let own = |on: SupportedGemm<'_>| on.own.scratch(&on.own.heuristic());

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::dtype::DType;
 use crate::engine::header::KernelNames;
 use crate::engine::rnn::elements::{
     Constant, Elements, Field, InputRow, LayerNorm, QuantizedState, RowFunction, SavedValue, State,
 };
 use crate::engine::rnn::layer::{GemmShape, Layer};
-use crate::engine::rnn::step_buffers::Buffer;
+use crate::engine::rnn::step_buffers::{Buffer, Buffers};
 use crate::engine::signature::ctype;
 use crate::expr::Math;
 use crate::graph::CellValue;
@@ -180,72 +179,19 @@ struct StepState {
 pub(super) struct StepKernels<'a> {
     elements: Elements<'a>,
     layer: &'a Layer<'a>,
-    /// Values that later stages read.
-    carried: Vec<CellValue>,
+    buffers: Buffers<'a>,
     arch: Arch,
 }
 
 impl<'a> StepKernels<'a> {
     pub(super) fn of(layer: &'a Layer<'a>, arch: Arch) -> StepKernels<'a> {
-        let cell = &layer.op.cell;
-        let mut carried = Vec::new();
-        for stage in 0..cell.stages.len() {
-            let last = stage + 1 == cell.stages.len();
-            let states = (0..cell.states.len()).filter(|_| last).filter_map(|at| cell.next(at));
-            for value in cell.reads(stage).into_iter().chain(states) {
-                let earlier = cell.made_in(value).is_some_and(|made| made < stage);
-                if earlier && !carried.contains(&value) {
-                    carried.push(value);
-                }
-            }
-        }
-        StepKernels { elements: Elements::of(layer), layer, carried, arch }
-    }
-
-    /// Type of a buffer, vectors of each batch row, and their length as value and constant.
-    fn shape(&self, buffer: Buffer) -> (DType, usize, i64, &'static str) {
-        let (layer, cell) = (self.layer, &self.layer.op.cell);
-        let (stored, math) = (layer.dtype(), layer.op.math.dtype());
-        let hidden = (layer.hidden_size(), "HIDDEN_SIZE");
-        let output = (layer.output_size(), "OUTPUT_SIZE");
-        let (operand, gates) = match cell.is_transposed() {
-            true => ((layer.hidden_size() * cell.blocks() as i64, "OPERAND_SIZE"), 1),
-            false => (output, cell.recurrent_gates()),
-        };
-        let (dtype, vectors, (length, constant)) = match buffer {
-            Buffer::Hidden => (stored, 1, operand),
-            Buffer::States => (math, cell.states.len() - cell.outputs(), hidden),
-            Buffer::Gates if layer.quantization().is_some() => (DType::I32, gates, hidden),
-            Buffer::Gates => (math, gates, hidden),
-            Buffer::Projected => (math, usize::from(cell.projected), output),
-            Buffer::Operand if cell.is_transposed() => (stored, 1, operand),
-            Buffer::Operand => (stored, 1, hidden),
-            Buffer::Carried => (math, self.carried.len(), hidden),
-            Buffer::Compensation => (DType::I32, gates, hidden),
-        };
-        (dtype, vectors, length, constant)
-    }
-
-    /// The buffers that the layer has.
-    fn buffers(&self) -> impl Iterator<Item = Buffer> {
-        let compensated = self.layer.is_compensated();
-        Buffer::ALL.into_iter().filter(move |of| *of != Buffer::Compensation || compensated)
-    }
-
-    /// Sizes of the buffers in bytes.
-    pub(super) fn scratch(&self) -> Vec<u64> {
-        let (directions, batch) = (self.layer.op.direction.count(), self.layer.op.batch);
-        let bytes = |buffer: Buffer| {
-            let (dtype, vectors, length, _) = self.shape(buffer);
-            let rows = if buffer == Buffer::Compensation { directions } else { directions * batch };
-            (rows * vectors as i64 * length * dtype.bytes() as i64).max(1) as u64
-        };
-        self.buffers().map(bytes).collect()
+        let buffers = Buffers::of(layer);
+        StepKernels { elements: Elements::of(layer), layer, buffers, arch }
     }
 
     /// The function that returns a vector of the block's batch row.
     fn row_function(&self, buffer: Buffer) -> RowFunction {
-        let (dtype, vectors, _, length) = self.shape(buffer);
+        let (dtype, vectors, _, length) = self.buffers.shape(buffer);
         let of = if buffer == Buffer::Compensation { "block_direction()" } else { "blockIdx.x" };
         let row = match vectors {
             0 | 1 => format!("index_t({of})"),
@@ -261,7 +207,7 @@ impl<'a> StepKernels<'a> {
 
     /// A vector of the block's batch row.
     fn vector(&self, buffer: Buffer, at: usize) -> String {
-        match self.shape(buffer) {
+        match self.buffers.shape(buffer) {
             (_, 0 | 1, ..) => format!("t.{}_row()", buffer.name()),
             _ => format!("t.{}_row({at})", buffer.name()),
         }
@@ -272,8 +218,8 @@ impl<'a> StepKernels<'a> {
         let StepKernels { elements, layer, .. } = self;
         let (op, cell) = (layer.op, &elements.cell);
         let tensors = layer.tensors().map(|(slot, uid)| elements.field(slot, uid));
-        let buffers = self.buffers().map(|buffer| Field {
-            ctype: format!("{}*", ctype(self.shape(buffer).0)),
+        let buffers = self.buffers.all().map(|buffer| Field {
+            ctype: format!("{}*", ctype(self.buffers.shape(buffer).0)),
             name: buffer.name().to_owned(),
         });
         let numbers = elements.numbers();
@@ -320,7 +266,7 @@ impl<'a> StepKernels<'a> {
                 .chain(numbers.iter().map(|(name, _)| number(name)))
                 .chain([number("at")])
                 .collect(),
-            rows: rows.chain(self.buffers().map(|buffer| self.row_function(buffer))).collect(),
+            rows: rows.chain(self.buffers.all().map(|buffer| self.row_function(buffer))).collect(),
             functions,
             layout: op.layout.name(),
             lengths: op.with.lengths,
@@ -346,12 +292,12 @@ impl<'a> StepKernels<'a> {
         };
         let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", layer.cell_word());
         let arguments = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
-        let scratch = (0..self.buffers().count()).map(Argument::Scratch);
+        let scratch = (0..self.buffers.all().count()).map(Argument::Scratch);
         KernelPlan {
             spec: KernelNames { stem, template: TEMPLATE, entry: ENTRY }
                 .spec(self.arch, &variables),
             launch: LaunchPlan {
-                grid: Grid::Fixed((op.direction.count() * op.batch) as u32),
+                grid: Grid::fixed((op.direction.count() * op.batch) as u32),
                 threads: THREADS,
                 shared_bytes: 0,
                 cooperative: false,
@@ -531,7 +477,7 @@ impl<'a> StepKernels<'a> {
             }
         });
         let carried = |made: &dyn Fn(usize) -> bool| {
-            let all = self.carried.iter().enumerate();
+            let all = self.buffers.carried.iter().enumerate();
             let these = all.filter(|(_, value)| cell.made_in(**value).is_some_and(made));
             let carried = |(at, value): (usize, &CellValue)| Carried {
                 name: members.name(*value).to_owned(),

@@ -154,7 +154,7 @@ impl Signalled<'_> {
         };
         let names = KernelNames { stem: format!("sm75_signal_i32_{name}"), template, entry };
         let launch = LaunchPlan {
-            grid: Grid::Fixed(1),
+            grid: Grid::fixed(1),
             threads: 1,
             shared_bytes: 0,
             cooperative: false,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::graph::views::{Moving, check_moved};
+use crate::progression::Progression;
 use crate::tensor::TensorDesc;
 
 /// The elements from `begin` to before `end`, `stride` apart, along each dimension of `x`: `y[i] =
@@ -16,6 +17,14 @@ pub struct Slice {
     pub end: Vec<i64>,
     /// Distance of neighbours along each dimension, from 1.
     pub stride: Vec<i64>,
+}
+
+impl Progression for Slice {
+    fn term(first: &Slice, second: &Slice, at: i64) -> Option<Slice> {
+        let begin = Vec::term(&first.begin, &second.begin, at)?;
+        let end = Vec::term(&first.end, &second.end, at)?;
+        Some(Slice { begin, end, stride: first.stride.clone() })
+    }
 }
 
 impl Slice {

@@ -108,7 +108,7 @@ impl Captured<'_> {
         }
         self.stream.synchronize()?;
         let feed = |at: usize| match self.kernel.feeds[at] {
-            Feed::Map(map) => self.kernel.maps[map].1,
+            Feed::Map(map) => self.kernel.map_bases[map],
             feed => feed,
         };
         let memory = SharedMemory::captured(launch, |at, bytes| {

@@ -155,7 +155,7 @@ impl PlannedKernel {
             Argument::Address(at) => named(at, Passed::Address),
             Argument::Value(at, _) => named(at, Passed::Value),
             Argument::Map(at) => {
-                let map = &self.maps[at].0;
+                let map = &self.described.maps[at];
                 DumpArgument { map: Some(map.clone()), ..named(map.tensor, Passed::Map) }
             }
         };
@@ -170,7 +170,7 @@ impl PlannedKernel {
             cooperative,
             position: self.position,
             launches: self.launches,
-            arguments: self.arguments.iter().map(argument).collect(),
+            arguments: self.described.arguments.iter().map(argument).collect(),
             numbers: self.feeds.iter().filter_map(number).collect(),
         }
     }

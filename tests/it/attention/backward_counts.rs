@@ -232,6 +232,7 @@ fn broadcast_operands_have_blocks_for_all_sms() {
             let [.., own, combine] = &kernels[..] else { panic!("{what}: kernels") };
             assert_eq!(combine.spec.entry, "attention_backward_combine", "{what}: {config}");
             let Grid::Fixed(blocks) = own.launch.grid else { panic!("{what}: a fixed grid") };
+            let blocks = blocks.count();
             assert!(blocks >= target.sm_count, "{what}: {config}: {blocks} blocks");
             let kiln = harness::kiln();
             let results = || harness::run(kiln, &case.graph, Some(&config), &case.inputs).unwrap();

@@ -119,7 +119,7 @@ pub(super) fn kernel(
     KernelPlan {
         spec: names.spec(target.arch, parameters),
         launch: LaunchPlan {
-            grid: Grid::Fixed(launch.blocks as u32),
+            grid: Grid::fixed(launch.blocks as u32),
             threads: launch.threads as u32,
             shared_bytes: launch.shared_bytes as u32,
             cooperative: false,

@@ -113,7 +113,7 @@ pub(super) fn lowering(
     let arguments = mapped.chain(tensors).chain(context.scratch(&context.gemm_workspace()));
     let launch = LaunchPlan {
         grid: Grid::Resident {
-            blocks_max: schedule.blocks(problem) as u32,
+            blocks_max: schedule.tiling.launched(problem, schedule.cluster),
             multiple_of: schedule.cluster as u32,
         },
         threads: schedule.threads() as u32,

@@ -186,11 +186,6 @@ impl Schedule {
         (self.tile.consumers() + 1) * WARPGROUP
     }
 
-    /// Blocks with work.
-    pub(super) fn blocks(&self, problem: &Problem<'_>) -> i64 {
-        self.tiling.blocks(problem) * self.cluster
-    }
-
     /// Work of the kernels.
     pub(super) fn work(
         &self,

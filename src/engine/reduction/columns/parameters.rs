@@ -141,7 +141,7 @@ impl Columns<'_> {
         };
         let segments = if span.first < span.end { self.schedule.segments } else { 1 };
         let launch = LaunchPlan {
-            grid: Grid::Fixed((self.schedule.tiles() * segments) as u32),
+            grid: Grid::fixed((self.schedule.tiles() * segments) as u32),
             threads: self.schedule.threads() as u32,
             shared_bytes: 0,
             cooperative: false,

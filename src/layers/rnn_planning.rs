@@ -1,0 +1,120 @@
+//! How the plans of a recurrent network's passes are made.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::Result;
+use crate::graph::RowLayout;
+use crate::layers::octaves::{Family, Octave, Octaves};
+use crate::layers::rnn_plans::{Built, Pass};
+use crate::layers::rnn_sizes::{Passes, like_extent};
+use crate::plan::{ExecutionPlan, Kiln};
+use crate::rnn::{Extent, Network, Optional, Rnn};
+
+/// What makes the plans of a network for one batch size. A clone shares the passes.
+#[derive(Clone)]
+pub(super) struct Planning {
+    kiln: Kiln,
+    layout: RowLayout,
+    batch: i64,
+    /// The network's passes by extent.
+    pub(super) passes: Arc<Mutex<Passes>>,
+    /// Plans by pass, optional tensors and number of vectors that those of other numbers are like:
+    /// their kernels count vectors at run time.
+    likes: HashMap<(Pass, Optional, i64), Vec<ExecutionPlan>>,
+    /// Plans by pass and optional tensors from which those of other numbers follow.
+    octaves: Octaves<(Pass, Optional), Built>,
+}
+
+/// The plans of a pass by number of vectors.
+struct OfPass<'a> {
+    planning: &'a mut Planning,
+    pass: Pass,
+    with: Optional,
+}
+
+impl Family<Built> for OfPass<'_> {
+    fn make(&mut self, rows: i64) -> Result<Built> {
+        self.planning.made(self.pass, rows, self.with)
+    }
+
+    fn term(&mut self, first: &Built, second: &Built, at: i64) -> Result<Option<Built>> {
+        first.term(second, &self.planning.kiln, at)
+    }
+
+    fn same(&self, one: &Built, other: &Built) -> bool {
+        one.launches_as(other)
+    }
+
+    fn is_final(&self, of: &Built) -> bool {
+        of.is_final()
+    }
+
+    fn may_follow(&self, of: &Built) -> bool {
+        of.has_kernels_of_likes()
+    }
+}
+
+impl Planning {
+    pub(super) fn new(kiln: &Kiln, rnn: &Rnn, batch: i64) -> Planning {
+        Planning {
+            kiln: kiln.clone(),
+            layout: rnn.layout,
+            batch,
+            passes: Arc::new(Mutex::new(Passes::of(rnn))),
+            likes: HashMap::new(),
+            octaves: Octaves::default(),
+        }
+    }
+
+    /// The plans of a pass for a number of vectors.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`].
+    pub(super) fn plans(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<Built> {
+        let extent = Extent { batch: self.batch, rows };
+        let Some(octave) = Octave::of(extent, self.layout) else {
+            return self.made(pass, rows, with);
+        };
+        let mut octaves = std::mem::take(&mut self.octaves);
+        let mut family = OfPass { planning: self, pass, with };
+        let plans = octaves.get(((pass, with), octave), rows, &mut family);
+        self.octaves = octaves;
+        plans
+    }
+
+    /// The plans of a pass, each like that of another number of vectors.
+    fn made(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<Built> {
+        let (kiln, extent) = (&self.kiln, Extent { batch: self.batch, rows });
+        let passes = &self.passes;
+        let networks_of = |extent| {
+            let mut passes = passes.lock().unwrap_or_else(PoisonError::into_inner);
+            passes.networks(pass, extent, with)
+        };
+        let like = like_extent(extent, with);
+        let likes = match self.likes.entry((pass, with, like.rows)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let networks = networks_of(like)?;
+                let plans = networks.iter().map(|network| kiln.plan(&network.graph));
+                match plans.collect::<Result<_>>() {
+                    Ok(plans) => place.insert(plans),
+                    // Without a compiler there may be kernels for this number of vectors alone.
+                    Err(_) => {
+                        let networks = networks_of(extent)?;
+                        let plans = networks.iter().map(|network| kiln.plan_anew(&network.graph));
+                        return Built::new(&networks, plans.collect::<Result<_>>()?, &[]);
+                    }
+                }
+            }
+        };
+        let networks = networks_of(extent)?;
+        let plan = |(network, like): (&Network, &ExecutionPlan)| match like.graph() {
+            graph if *graph == network.graph => Ok(like.clone()),
+            _ => kiln.plan_like(&network.graph, like),
+        };
+        let plans = networks.iter().zip(likes.iter()).map(plan).collect::<Result<_>>()?;
+        Built::new(&networks, plans, likes)
+    }
+}
