@@ -56,14 +56,14 @@ impl From<KernelPlan> for Lowering {
 pub struct Blocks {
     /// Number of items.
     pub items: i64,
-    /// Items of a tile.
+    /// Items of a tile, from 1.
     pub tile: i64,
     /// Blocks of a tile.
     pub each: i64,
 }
 
 impl Blocks {
-    /// The number of blocks.
+    /// The number of blocks; engines see to it that a grid may have as many.
     pub fn count(&self) -> u32 {
         ((self.items + self.tile - 1) / self.tile * self.each) as u32
     }

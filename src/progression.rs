@@ -3,13 +3,15 @@
 //! Graphs of a network differ in their number of rows only, and so do their plans: extents, strides
 //! and counts of launches grow by the same amount with every step. From two neighbours follow all
 //! others, without lowering a graph anew. That what was measured is a progression is for the caller
-//! to know: a third member, far away, tells, since counts that are rounded or bounded leave the
-//! line of the first two, or there are no others in between.
+//! to know: the last member tells. A number that is rounded once, or bounded, leaves the line of
+//! the first two before the last, or nowhere; a sum of several that are rounded may come back to
+//! it, so that each of its parts must be compared.
 
 /// What has terms.
 pub(crate) trait Progression: Sized {
-    /// The term so many behind the first, given that and the next; `None` where the two have no
-    /// difference, or where that of a number overflows.
+    /// The term so many behind the first, given that and the next. What is no number is that of the
+    /// first, whether or not the next has the same: the caller compares the last term. `None` where
+    /// the two have not as many numbers, or one overflows.
     fn term(first: &Self, second: &Self, at: i64) -> Option<Self>;
 }
 

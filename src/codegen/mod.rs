@@ -7,9 +7,10 @@ mod items;
 mod link;
 mod wrap;
 
-use std::collections::{BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use include_dir::{Dir, include_dir};
 use tera::{Context, Kwargs, State, Tera, Value};
@@ -47,11 +48,29 @@ impl KernelSource {
     }
 }
 
-/// A parsed set of templates; clones share it.
+/// A set of templates; clones share it. A template is parsed, with all that it includes, when it is
+/// rendered first: a process renders few of them.
 #[derive(Debug, Clone)]
 pub struct Templates {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// By path without `.tera`.
+    texts: HashMap<String, Cow<'static, str>>,
+    /// All of them, where they were parsed when they were read.
+    whole: Option<Arc<Tera>>,
+    /// Those that were rendered.
+    parsed: Mutex<HashMap<String, Arc<Parsed>>>,
+}
+
+/// A template and all that it includes.
+#[derive(Debug)]
+struct Parsed {
     tera: Arc<Tera>,
-    tags: Arc<HashMap<String, Tags>>,
+    /// The parameters that they read.
+    parameters: BTreeSet<String>,
 }
 
 /// What the tags of a template say that Tera does not tell.
@@ -86,7 +105,8 @@ impl Templates {
         static TEMPLATES: OnceLock<Templates> = OnceLock::new();
         TEMPLATES.get_or_init(|| {
             let texts = embedded(&FOLDER).expect("templates are UTF-8");
-            Templates::parse(texts.into_iter()).expect("embedded templates are tested")
+            let texts = texts.into_iter().map(|(name, text)| (name, Cow::Borrowed(text)));
+            Templates::of(texts, None)
         })
     }
 
@@ -104,27 +124,54 @@ impl Templates {
             let shown = dir.display();
             return Err(Error::compile(format!("no *.tera file in template folder `{shown}`")));
         }
-        Templates::parse(texts.into_iter())
+        let whole = tera_of(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+        let texts = texts.into_iter().map(|(name, text)| (name, Cow::Owned(text)));
+        Ok(Templates::of(texts, Some(Arc::new(whole))))
     }
 
-    fn parse<T: AsRef<str>>(texts: impl Iterator<Item = (String, T)>) -> Result<Templates> {
-        let texts: Vec<(String, T)> = texts.collect();
-        let tags = texts.iter().map(|(name, text)| (name.clone(), Tags::of(text.as_ref())));
-        let tags = Arc::new(tags.collect());
-        let mut tera = Tera::new();
-        tera.autoescape_on(Vec::<String>::new());
-        tera.register_filter("comment", comment);
-        tera.add_raw_templates(texts)
-            .map_err(|error| Error::compile(format!("failed to parse templates: {error}")))?;
-        Ok(Templates { tera: Arc::new(tera), tags })
+    fn of(
+        texts: impl Iterator<Item = (String, Cow<'static, str>)>,
+        whole: Option<Arc<Tera>>,
+    ) -> Templates {
+        let (texts, parsed) = (texts.collect(), Mutex::default());
+        Templates { inner: Arc::new(Inner { texts, whole, parsed }) }
     }
 
     /// Replaces the text of one template, by path without `.tera`.
     #[cfg(test)]
     pub(crate) fn with(&self, name: &str, text: &str) -> Templates {
-        let mut tera = Tera::clone(&self.tera);
-        tera.add_raw_template(name, text).expect("the text parses");
-        Templates { tera: Arc::new(tera), tags: self.tags.clone() }
+        let mut texts = self.inner.texts.clone();
+        texts.insert(name.to_owned(), text.to_owned().into());
+        Templates::of(texts.into_iter(), None)
+    }
+
+    /// A template and all that it includes.
+    fn parsed(&self, template: &str) -> Result<Arc<Parsed>> {
+        let known = || self.inner.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(parsed) = known().get(template) {
+            return Ok(parsed.clone());
+        }
+        let (mut texts, mut open) = (BTreeMap::new(), vec![template.to_owned()]);
+        let mut bound = BTreeSet::new();
+        while let Some(name) = open.pop() {
+            let Some((name, text)) = self.inner.texts.get_key_value(&name) else { continue };
+            if texts.insert(name.as_str(), &**text).is_none() {
+                let tags = Tags::of(text);
+                bound.extend(tags.bound);
+                open.extend(tags.includes);
+            }
+        }
+        let tera = match &self.inner.whole {
+            Some(whole) => whole.clone(),
+            None => Arc::new(tera_of(texts.into_iter())?),
+        };
+        let read = tera.get_template_variables(template).map_err(|error| {
+            Error::compile(format!("failed to render template `{template}`: {error}"))
+        })?;
+        let own = read.into_iter().filter(|name| !bound.contains(*name)).map(str::to_owned);
+        let parsed = Arc::new(Parsed { parameters: own.collect(), tera });
+        known().insert(template.to_owned(), parsed.clone());
+        Ok(parsed)
     }
 
     /// Renders a spec.
@@ -144,8 +191,9 @@ impl Templates {
         context.insert("stem", &spec.stem);
         context.insert("entry", spec.entry);
         context.insert("arch", &spec.arch.to_string());
-        self.check_parameters(spec.template, &context)?;
-        let text = self.tera.render(spec.template, &context).map_err(failed)?;
+        let parsed = self.parsed(spec.template)?;
+        parsed.check_parameters(spec.template, &context)?;
+        let text = parsed.tera.render(spec.template, &context).map_err(failed)?;
         Ok(KernelSource {
             stem: spec.stem.clone(),
             entry: spec.entry.to_owned(),
@@ -153,30 +201,32 @@ impl Templates {
             text: wrap::wrapped(&tidy(&link::linked(&text, spec.arch.capability))),
         })
     }
+}
 
-    /// Checks that there are all parameters that a template reads: Tera takes an undefined one in a
-    /// bare `if` for false.
+impl Parsed {
+    /// Checks that there are all parameters that the template reads: Tera takes an undefined one in
+    /// a bare `if` for false.
     fn check_parameters(&self, template: &str, context: &Context) -> Result<()> {
-        let read = self.tera.get_template_variables(template).map_err(|error| {
-            Error::compile(format!("failed to render template `{template}`: {error}"))
-        })?;
-        let mut bound = BTreeSet::new();
-        let (mut seen, mut open) = (BTreeSet::new(), vec![template]);
-        while let Some(name) = open.pop() {
-            let Some(tags) = self.tags.get(name).filter(|_| seen.insert(name)) else { continue };
-            bound.extend(tags.bound.iter().map(String::as_str));
-            open.extend(tags.includes.iter().map(String::as_str));
-        }
-        let lacks = |name: &&str| !bound.contains(name) && !context.contains_key(name);
-        let lacking: BTreeSet<&str> = read.into_iter().filter(lacks).collect();
+        let lacking = self.parameters.iter().filter(|name| !context.contains_key(name));
+        let lacking: Vec<&str> = lacking.map(String::as_str).collect();
         if lacking.is_empty() {
             return Ok(());
         }
-        let names = lacking.into_iter().collect::<Vec<_>>().join("`, `");
+        let names = lacking.join("`, `");
         Err(Error::compile(format!(
             "failed to render template `{template}`: no parameter `{names}`"
         )))
     }
+}
+
+/// Parses templates, by name.
+fn tera_of<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Tera> {
+    let mut tera = Tera::new();
+    tera.autoescape_on(Vec::<String>::new());
+    tera.register_filter("comment", comment);
+    tera.add_raw_templates(texts)
+        .map_err(|error| Error::compile(format!("failed to parse templates: {error}")))?;
+    Ok(tera)
 }
 
 /// The filter `comment`: escapes a value so that it cannot end the comment it is written into.
@@ -238,6 +288,12 @@ fn collect(root: &Path, dir: &Path, texts: &mut Vec<(String, String)>) -> std::i
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_that_is_embedded_parses() {
+        let texts = embedded(&FOLDER).expect("templates are UTF-8");
+        tera_of(texts.iter().map(|(name, text)| (name.as_str(), *text))).expect("it parses");
+    }
 
     /// Cargo builds anew where an embedded file changes or goes, not where one comes.
     #[test]

@@ -67,6 +67,7 @@ pub(super) struct Canonical {
     moves: bool,
 }
 
+/// The order is that of the first, also where shapes decide it and would decide otherwise.
 impl Progression for Canonical {
     fn term(first: &Canonical, second: &Canonical, at: i64) -> Option<Canonical> {
         let tensors = Vec::term(&first.tensors, &second.tensors, at)?;

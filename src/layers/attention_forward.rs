@@ -66,7 +66,25 @@ impl MultiHeadAttention {
     /// [`Kiln::plan`]: crate::Kiln::plan
     /// [`ExecutionPlan::execute`]: crate::ExecutionPlan::execute
     pub fn forward(&mut self, stream: &Stream, call: &AttentionForward<'_>) -> Result<()> {
-        let extent = self.forward_extent(call)?;
+        let AttentionForward { q_desc, k_desc, v_desc, o_desc, .. } = *call;
+        let extent = self.descriptor().extent(q_desc, k_desc, v_desc, o_desc)?;
+        self.forward_within(stream, extent, call)
+    }
+
+    /// As [`MultiHeadAttention::forward`], where the call's descriptors were seen to be of this
+    /// extent by [`AttentionDescriptor::extent`], and are not looked at again.
+    ///
+    /// # Errors
+    /// As [`MultiHeadAttention::forward`], of anything but the descriptors.
+    ///
+    /// [`AttentionDescriptor::extent`]: crate::attention::AttentionDescriptor::extent
+    pub fn forward_within(
+        &mut self,
+        stream: &Stream,
+        extent: AttentionExtent,
+        call: &AttentionForward<'_>,
+    ) -> Result<()> {
+        let extent = forward_extent(extent, call)?;
         let arguments = Arguments {
             step: call.curr_idx,
             low: call.lo_win_idx,
@@ -93,38 +111,34 @@ impl MultiHeadAttention {
         }
         Ok(())
     }
+}
 
-    /// Checks a call and returns its extent.
-    fn forward_extent(&self, call: &AttentionForward<'_>) -> Result<AttentionExtent> {
-        let AttentionForward { curr_idx, reserve, .. } = *call;
-        let bad = |rule: String| bad(AttentionPass::Forward, rule);
-        let descriptor = self.descriptor();
-        let extent = descriptor.extent(call.q_desc, call.k_desc, call.v_desc, call.o_desc)?;
-        let one_step = curr_idx >= 0;
-        if i64::from(curr_idx) >= extent.queries {
-            return bad(format!("step {curr_idx} of {} steps", extent.queries));
-        }
-        if one_step && reserve.is_some() {
-            return bad(format!(
-                "step {curr_idx} alone with a reserve space, which is for training"
-            ));
-        }
-        for step in steps(curr_idx, extent) {
-            let windows = [("low", call.lo_win_idx), ("high", call.hi_win_idx)];
-            for (name, indices) in windows {
-                if indices.len() <= step {
-                    let count = indices.len();
-                    return bad(format!("{count} {name} window indices, step {step} has none"));
-                }
-            }
-            let (low, high) = (call.lo_win_idx[step], call.hi_win_idx[step]);
-            if low > high {
-                return bad(format!("the window of step {step} is {low} to {high}"));
-            }
-        }
-        let residuals = call.residuals.is_some();
-        Ok(AttentionExtent { residuals, one_step, training: reserve.is_some(), ..extent })
+/// Checks a call and returns its extent, given that of its data.
+fn forward_extent(extent: AttentionExtent, call: &AttentionForward<'_>) -> Result<AttentionExtent> {
+    let AttentionForward { curr_idx, reserve, .. } = *call;
+    let bad = |rule: String| bad(AttentionPass::Forward, rule);
+    let one_step = curr_idx >= 0;
+    if i64::from(curr_idx) >= extent.queries {
+        return bad(format!("step {curr_idx} of {} steps", extent.queries));
     }
+    if one_step && reserve.is_some() {
+        return bad(format!("step {curr_idx} alone with a reserve space, which is for training"));
+    }
+    for step in steps(curr_idx, extent) {
+        let windows = [("low", call.lo_win_idx), ("high", call.hi_win_idx)];
+        for (name, indices) in windows {
+            if indices.len() <= step {
+                let count = indices.len();
+                return bad(format!("{count} {name} window indices, step {step} has none"));
+            }
+        }
+        let (low, high) = (call.lo_win_idx[step], call.hi_win_idx[step]);
+        if low > high {
+            return bad(format!("the window of step {step} is {low} to {high}"));
+        }
+    }
+    let residuals = call.residuals.is_some();
+    Ok(AttentionExtent { residuals, one_step, training: reserve.is_some(), ..extent })
 }
 
 /// The time steps that a call computes.

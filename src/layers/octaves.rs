@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::graph::RowLayout;
 use crate::rnn::Extent;
 
-/// Numbers of vectors from one power of two of steps to the next.
+/// Numbers of vectors from one power of two of steps to before the next: `[batch << k, batch << k +
+/// 1)`, whole steps but in a packed layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Octave {
     first: i64,
@@ -19,6 +20,9 @@ impl Octave {
     /// The octave of an extent; `None` where it has too few numbers to be worth it.
     pub(super) fn of(Extent { batch, rows }: Extent, layout: RowLayout) -> Option<Octave> {
         let unit = if layout == RowLayout::Packed { 1 } else { batch };
+        if batch < 1 || rows % unit != 0 {
+            return None;
+        }
         let first = batch.checked_shl((rows / batch).checked_ilog2()?)?;
         (first / unit >= NUMBERS_MIN).then_some(Octave { first, unit })
     }
@@ -43,8 +47,8 @@ const NUMBERS_MIN: i64 = 4;
 /// What is known of an octave.
 #[derive(Debug, Clone)]
 enum Known<T> {
-    /// One of its numbers was asked for.
-    One,
+    /// This number was asked for.
+    One(i64),
     /// Of its first two numbers, from which the others follow.
     Progression { first: T, second: T },
     /// They do not.
@@ -102,11 +106,14 @@ impl<K: Clone + Eq + Hash, T> Octaves<K, T> {
         family: &mut impl Family<T>,
     ) -> Result<T> {
         let Some(known) = self.known.get_mut(&(key.clone(), octave)) else {
-            self.known.insert((key, octave), Known::One);
+            self.known.insert((key, octave), Known::One(rows));
             return family.make(rows);
         };
-        if let Known::One = known {
+        if let Known::One(before) = *known {
             let value = family.make(rows)?;
+            if before == rows {
+                return Ok(value);
+            }
             if !family.may_follow(&value) {
                 *known = Known::Each;
             } else if family.is_final(&value) {
@@ -222,6 +229,8 @@ mod tests {
         assert_eq!(octave(8, 7, RowLayout::Packed), None, "some sequences have no vector");
         assert_eq!(octave(8, 8, RowLayout::Packed), Some(Octave { first: 8, unit: 1 }));
         assert_eq!(octave(8, 0, RowLayout::SequenceMajor), None);
+        assert_eq!(octave(8, 8 * 100 + 3, RowLayout::SequenceMajor), None, "no whole steps");
+        assert_eq!(octave(0, 8, RowLayout::SequenceMajor), None);
         assert_eq!(octave(8, -8, RowLayout::SequenceMajor), None);
     }
 }

@@ -118,3 +118,34 @@ impl Planning {
         Built::new(&networks, plans, likes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceChoice;
+    use crate::dtype::DType;
+    use crate::layers::rnn_plans::with_all_states;
+    use crate::plan::Config;
+
+    /// Packed or not, in inference and in training, on kernels that are compiled once.
+    #[test]
+    fn plans_of_networks_follow_from_two() {
+        let device = Some(DeviceChoice::Null("h100".to_owned()));
+        let kiln = Kiln::open(Config { device, ..Config::default() }).expect("it opens");
+        let batch = 8;
+        for layout in [RowLayout::SequenceMajor, RowLayout::Packed] {
+            let rnn = Rnn::lstm(64, 64).dtype(DType::F16).layout(layout);
+            let packed = layout == RowLayout::Packed;
+            let mut planning = Planning::new(&kiln, &rnn, batch);
+            for reserve in [false, true] {
+                let with = Optional { lengths: packed, reserve, ..Optional::default() };
+                let with = with_all_states(true, with);
+                for steps in [65, 100, 127] {
+                    let rows = batch * steps + i64::from(packed);
+                    planning.plans(Pass::Forward, rows, with).expect("supported");
+                }
+            }
+            assert!(planning.octaves.all_follow(), "{layout:?}");
+        }
+    }
+}

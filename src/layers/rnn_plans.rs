@@ -43,6 +43,8 @@ pub(super) struct Built {
     likes: Vec<(ExecutionPlan, Tier)>,
     /// The caller's tensors and their sizes in bytes.
     roles: Vec<(Role, u64)>,
+    /// Where each tensor in the reserve space begins, in bytes.
+    reserve_offsets: Vec<u64>,
 }
 
 /// The location of a graph tensor.
@@ -145,7 +147,8 @@ impl Built {
         }
         let planned = networks.iter().zip(plans).map(|(network, plan)| Planned::new(network, plan));
         let plans: Vec<Planned> = planned.collect::<Result<_>>()?;
-        Ok(Built { plans, likes, roles })
+        let reserve_offsets = networks.first().map(|of| of.reserve_offsets.clone());
+        Ok(Built { plans, likes, roles, reserve_offsets: reserve_offsets.unwrap_or_default() })
     }
 
     /// Those so many behind the first of a progression, given these and the next; `None` where
@@ -167,8 +170,10 @@ impl Built {
         };
         let roles = self.roles.iter().zip(&next.roles).map(role).collect::<Option<_>>();
         let alike = self.plans.len() == next.plans.len() && self.roles.len() == next.roles.len();
+        let offsets = Vec::term(&self.reserve_offsets, &next.reserve_offsets, at);
         let likes = self.likes.clone();
-        Ok(roles.filter(|_| alike).map(|roles| Built { plans, likes, roles }))
+        let known = roles.zip(offsets).filter(|_| alike);
+        Ok(known.map(|(roles, reserve_offsets)| Built { plans, likes, roles, reserve_offsets }))
     }
 
     /// Whether they do the same as others.
@@ -177,6 +182,7 @@ impl Built {
             own.plan.launches_as(&other.plan) && own.views == other.views
         };
         self.roles == other.roles
+            && self.reserve_offsets == other.reserve_offsets
             && self.plans.len() == other.plans.len()
             && self.plans.iter().zip(&other.plans).all(same)
     }

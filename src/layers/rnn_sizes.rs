@@ -53,8 +53,10 @@ struct Sizes {
     plans: Contents,
     /// Bytes of the workspace behind what plans use.
     kept: u64,
-    /// Bytes of the reserve space.
+    /// Bytes of the reserve space, and where each tensor in it begins: what is rounded follows only
+    /// where each of its parts does.
     reserve: u64,
+    reserve_offsets: Vec<u64>,
 }
 
 impl Sizes {
@@ -69,6 +71,7 @@ impl Progression for Sizes {
             plans: Contents::term(&first.plans, &second.plans, at)?,
             kept: u64::term(&first.kept, &second.kept, at)?,
             reserve: u64::term(&first.reserve, &second.reserve, at)?,
+            reserve_offsets: Vec::term(&first.reserve_offsets, &second.reserve_offsets, at)?,
         })
     }
 }
@@ -103,8 +106,8 @@ impl Family<Vec<Sizes>> for Measured<'_> {
         true
     }
 
-    fn may_follow(&self, _of: &Vec<Sizes>) -> bool {
-        true
+    fn may_follow(&self, of: &Vec<Sizes>) -> bool {
+        !of.iter().any(|sizes| sizes.plans.is_alone())
     }
 }
 
@@ -178,7 +181,8 @@ impl Passes {
             for (network, like) in networks.iter().zip(&self.candidates[&key]) {
                 let plans = kiln.workspace_max(&network.graph, like)?;
                 let (kept, reserve) = (Pass::kept_bytes_max(network), network.reserve_bytes);
-                sizes.push(Sizes { plans, kept, reserve });
+                let reserve_offsets = network.reserve_offsets.clone();
+                sizes.push(Sizes { plans, kept, reserve, reserve_offsets });
             }
         }
         Ok(sizes)
@@ -189,7 +193,7 @@ impl Passes {
 /// products along the steps are split by their number, as many as the last power of two.
 pub(super) fn like_extent(Extent { batch, rows }: Extent, with: Optional) -> Extent {
     let steps = match with.reserve {
-        true => 1 << (rows / batch).max(1).ilog2(),
+        true => 1 << (rows / batch.max(1)).max(1).ilog2(),
         false => 1,
     };
     Extent { batch, rows: batch.saturating_mul(steps) }

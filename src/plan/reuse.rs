@@ -75,7 +75,7 @@ impl Kiln {
         // It may be planned by itself, as where nothing is compiled and the other has no kernels.
         let own = self.candidates(graph)?;
         let own: Vec<_> = own.parts.iter().map(|(part, all)| (part.clone(), all)).collect();
-        Ok(contents.or(self.contents_of(graph, &own)?.0))
+        Ok(contents.or_alone(self.contents_of(graph, &own)?.0))
     }
 
     /// What a workspace holds of a graph's parts, each of which runs with one of these
@@ -128,7 +128,7 @@ impl Kiln {
                 contents.push(with(&with_other)?);
             }
         }
-        Ok((Contents(contents), all_legal))
+        Ok((Contents::like_another(contents), all_legal))
     }
 
     fn configs_of(&self, part: &Part) -> Result<Vec<EngineConfig>> {

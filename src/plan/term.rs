@@ -47,6 +47,9 @@ impl Kiln {
         at: i64,
     ) -> Option<BuiltPart> {
         let (part, other) = (first[0].part(), second[0].part());
+        if first.len() != second.len() || part.config != other.config {
+            return None;
+        }
         let graph = OperationGraph::term(&part.graph, &other.graph, at)?;
         let scratch = Vec::term(&first[0].scratch, &second[0].scratch, at)?;
         let kernel = |(first, second): (&PlannedKernel, &PlannedKernel)| {

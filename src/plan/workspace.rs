@@ -32,24 +32,39 @@ impl Progression for Lifetime {
 
 /// What a workspace may hold: each of these.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Contents(pub(super) Vec<Vec<Lifetime>>);
+pub(crate) struct Contents {
+    pub(super) each: Vec<Vec<Lifetime>>,
+    /// Whether some are of plans that were chosen for the graph alone, not like that of another.
+    is_alone: bool,
+}
 
 impl Contents {
     /// Size in bytes of a workspace that has room for each.
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.iter().map(|of| layout(of).1).max().unwrap_or(0)
+        self.each.iter().map(|of| layout(of).1).max().unwrap_or(0)
     }
 
-    /// What may be either.
-    pub(super) fn or(mut self, other: Contents) -> Contents {
-        self.0.extend(other.0);
-        self
+    /// Of plans that are like that of another graph.
+    pub(super) fn like_another(each: Vec<Vec<Lifetime>>) -> Contents {
+        Contents { each, is_alone: false }
+    }
+
+    /// These, or those of plans that were chosen for the graph alone.
+    pub(super) fn or_alone(mut self, other: Contents) -> Contents {
+        self.each.extend(other.each);
+        Contents { is_alone: true, ..self }
+    }
+
+    /// Whether some are of plans that were chosen for the graph alone.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
     }
 }
 
 impl Progression for Contents {
     fn term(first: &Contents, second: &Contents, at: i64) -> Option<Contents> {
-        Vec::term(&first.0, &second.0, at).map(Contents)
+        let each = Vec::term(&first.each, &second.each, at)?;
+        Some(Contents { each, is_alone: first.is_alone || second.is_alone })
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Network {
     pub space: WeightSpace,
     /// Bytes of [`Role::Reserve`].
     pub reserve_bytes: u64,
+    /// Where each tensor in the reserve space begins, in bytes, of all passes.
+    pub(crate) reserve_offsets: Vec<u64>,
 }
 
 impl Rnn {
@@ -143,6 +145,7 @@ impl Lowering<'_> {
             extent: self.extent,
             space: self.space,
             reserve_bytes: 0,
+            reserve_offsets: Vec::new(),
         })
     }
 

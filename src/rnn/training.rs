@@ -67,10 +67,12 @@ impl Rnn {
         let staged = vjp.staged(&data)?;
         let drawn = self.dropouts() as u64 * (SEED_BYTES + POSITION_BYTES) as u64;
         let mut reserve = drawn.next_multiple_of(ALIGNMENT as u64);
+        let mut reserve_offsets = Vec::new();
         let mut reserved = |tensor: &TensorDesc| -> Result<()> {
             let (uid, width) = (tensor.uid, tensor.dtype.bytes() as u64);
             let offset = (reserve / width) as i64;
             places.insert(uid, Place { uid, role: Role::Reserve, offset });
+            reserve_offsets.push(reserve);
             reserve += tensor.span_bytes()?.next_multiple_of(ALIGNMENT as u64);
             Ok(())
         };
@@ -93,7 +95,8 @@ impl Rnn {
             let own = graph.inputs().chain(graph.outputs()).map(|tensor| places[&tensor.uid]);
             let mut own: Vec<Place> = own.collect();
             own.sort_by_key(|place| place.uid);
-            Network { graph, places: own, reserve_bytes: reserve, ..base.clone() }
+            let reserve_offsets = reserve_offsets.clone();
+            Network { graph, places: own, reserve_bytes: reserve, reserve_offsets, ..base.clone() }
         };
         Ok(Training {
             forward: network(vjp.forward),

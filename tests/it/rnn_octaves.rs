@@ -20,6 +20,8 @@ fn networks() -> Vec<Rnn> {
         Rnn::lstm(16, 32).dtype(DType::F16),
         Rnn::lstm(7, 9).layers(2),
         Rnn::gru(16, 32).dtype(DType::F16).bidirectional().layout(RowLayout::Packed),
+        // Sums of what is rounded that are on a line at both ends of an octave, and not between.
+        Rnn::gru(4, 9).dtype(DType::F16).layout(RowLayout::Packed),
         Rnn::gru(5, 3).dtype(DType::F64).layers(2).layout(RowLayout::BatchMajor),
         Rnn::lstm(16, 32).dtype(DType::Bf16).projection(8).bidirectional().layers(2),
         Rnn::new(CellKind::Tanh, 33, 17).layout(RowLayout::Packed),
@@ -55,7 +57,7 @@ fn sizes_that_follow_are_those_measured() {
             let built = kiln.rnn(&rnn, BATCH).expect("valid");
             let with = with(&rnn, reserve);
             let all = numbers(&rnn);
-            let step = if harness::all_are_wanted() { 1 } else { 3 };
+            let step = if harness::all_are_wanted() || rnn.hidden_size < 16 { 1 } else { 3 };
             for rows in all.iter().step_by(step).copied() {
                 let extent = Extent { batch: BATCH, rows };
                 let alone = kiln.rnn_temp_space(&rnn, extent, with).expect("supported");

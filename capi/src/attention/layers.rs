@@ -1,7 +1,7 @@
 //! Layers that a handle has used, and what their passes are given.
 
 use kiln::Kiln;
-use kiln::attention::{AttentionDescriptor, SequenceDataDescriptor};
+use kiln::attention::{AttentionDescriptor, AttentionExtent, SequenceDataDescriptor};
 use kiln::device::Stream;
 use kiln::layers::MultiHeadAttention;
 use kiln::plan::{DeviceMemory, Memory};
@@ -94,11 +94,24 @@ pub struct Said {
     id: u64,
     /// Queries, keys, values and outputs.
     pub vectors: [SequenceDataDescriptor; 4],
+    /// What a forward pass has seen their extent to be.
+    extent: Option<AttentionExtent>,
     /// The stream of the last call.
     stream: Stream,
 }
 
 type Made = (Ref<Attention>, [Ref<SeqData>; 4], u64);
+
+impl Said {
+    /// The extent of a forward pass, which is found out once.
+    pub fn extent(&mut self) -> Outcome<AttentionExtent> {
+        if let Some(extent) = self.extent {
+            return Ok(extent);
+        }
+        let [q, k, v, o] = &self.vectors;
+        Ok(*self.extent.insert(self.layer.extent(q, k, v, o)?))
+    }
+}
 
 impl Handle {
     /// Uses what the descriptors of a call say, which is found out once.
@@ -125,8 +138,8 @@ impl Handle {
             let layer = attention.descriptor()?;
             let vectors =
                 [q.said(names[0])?, k.said(names[1])?, v.said(names[2])?, o.said(names[3])?];
-            let (made, id, stream) = (None, 0, self.stream());
-            Ok(Said { versions, made, layer, id, vectors, stream })
+            let (made, extent, id, stream) = (None, None, 0, self.stream());
+            Ok(Said { versions, made, layer, id, vectors, extent, stream })
         };
         let said = use_last(&mut kept, |known| known.versions == versions, say)?;
         said.made = Some(made);

@@ -9,6 +9,7 @@ use crate::attention::descriptor::Attention;
 use crate::attention::layers::{memory, sized};
 use crate::declare::functions;
 use crate::handle::Handle;
+use crate::kept::UNKNOWN;
 use crate::object::Ref;
 use crate::pointer::{Data, DataMut, InArray};
 use crate::values::WgradMode;
@@ -53,11 +54,12 @@ functions! { FUNCTIONS:
             let out = memory(out.address(), "out")?;
             // A layer without projections has no weights.
             let weights = sized(weights.address(), weightSizeInBytes);
+            let extent = said.extent()?;
             handle.layer(said, |layer, kiln, stream, vectors| {
                 let [q_desc, k_desc, v_desc, o_desc] = vectors;
                 let seq_lengths_qo = layer.lengths(kiln, devSeqLengthsQO.address(), q_desc)?;
                 let seq_lengths_kv = layer.lengths(kiln, devSeqLengthsKV.address(), k_desc)?;
-                Ok(layer.built.forward(stream, &AttentionForward {
+                Ok(layer.built.forward_within(stream, extent, &AttentionForward {
                     curr_idx: currIdx,
                     lo_win_idx: &low,
                     hi_win_idx: &high,
@@ -65,7 +67,7 @@ functions! { FUNCTIONS:
                     seq_lengths_kv,
                     q_desc,
                     queries,
-                    residuals: memory(residuals.address(), "residuals").ok(),
+                    residuals: sized(residuals.address(), UNKNOWN as usize),
                     k_desc,
                     keys,
                     v_desc,

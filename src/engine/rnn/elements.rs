@@ -183,7 +183,7 @@ impl<'a> Elements<'a> {
     pub(super) fn numbers(&self) -> Vec<(String, i64)> {
         let layer = self.layer;
         let mut numbers =
-            vec![("steps".to_owned(), layer.steps()), ("rows".to_owned(), layer.rows())];
+            vec![("steps".to_owned(), layer.steps_max()), ("rows".to_owned(), layer.rows())];
         for slot in STEPPED {
             let shared = |tensor: &&TensorDesc| tensor.dims[0] > 1;
             if let Some(tensor) = layer.tensor(slot).filter(shared) {
