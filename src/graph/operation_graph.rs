@@ -25,7 +25,7 @@ pub struct OperationGraph {
     memory: BTreeMap<i64, i64>,
     canonical: Canonical,
     /// Of the canonical form; computed when they are first asked for.
-    digests: OnceLock<Digests>,
+    digests: OnceLock<Box<Digests>>,
 }
 
 /// A tensor that lies in the memory of another.
@@ -180,7 +180,8 @@ impl OperationGraph {
     }
 
     fn digests(&self) -> &Digests {
-        self.digests.get_or_init(|| self.canonical.digests(&self.tensors, &self.operations))
+        self.digests
+            .get_or_init(|| Box::new(self.canonical.digests(&self.tensors, &self.operations)))
     }
 }
 
