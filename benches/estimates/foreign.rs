@@ -72,8 +72,8 @@ fn estimated(folder: &Path, stem: &str, machine: &Machine) -> Result<Estimate> {
     // The other blocks do as much as those of the sample.
     let all = |count: u64| count * blocks / counters.blocks;
     let lines = counters.lines.iter();
-    let lines: BTreeMap<u32, u64> =
-        lines.map(|line| (line.line, all(line.count.warp_instructions))).collect();
+    let lines: BTreeMap<u32, Vec<u64>> =
+        lines.map(|line| (line.line, line.warps.iter().map(|&of| all(of)).collect())).collect();
     let total = &counters.total;
     let launch = kiln_sass::Launch {
         blocks,
@@ -82,7 +82,7 @@ fn estimated(folder: &Path, stem: &str, machine: &Machine) -> Result<Estimate> {
         lines: &lines,
         wavefronts: all(total.shared_loads.wavefronts + total.shared_stores.wavefronts),
         copied_bytes: all(total.copies.bytes),
-        cluster_bytes: all(total.copies.cluster_bytes),
+        cluster_sectors: all(total.copies.cluster_sectors),
         l2_bytes: all(total.global.sectors * 32),
         beyond_l1_bytes: all(total.global.beyond_l1(counters.dram_read_bytes)),
         dram_bytes: job.bytes_min,

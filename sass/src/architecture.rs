@@ -59,8 +59,8 @@ pub struct Architecture {
     pub tensor_asynchronous: f64,
     /// Clocks from issue to result.
     pub latencies: Latencies,
-    /// Bytes in a clock that an SM receives from other blocks of a cluster.
-    pub cluster_bytes: f64,
+    /// Clocks in which an SM receives a sector of 32 bytes from other blocks of a cluster.
+    pub cluster_sector: f64,
     /// Bytes in a clock that all SMs together read from L2 where they poll the same lines.
     pub polled_bytes: f64,
 }
@@ -82,8 +82,9 @@ impl Architecture {
     /// for 75; Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
     /// Microbenchmarking" (2024) for 80, 89 and 90, whose SM-to-SM figure is that of clusters. What
     /// they lack is taken from the neighbour, 100 and 120 from 90. What blocks exchange: LSTMs of
-    /// 256 to 1,024 units on an H200 (benches/results in Kiln's repository), of which the words
-    /// that are polled had flags then and were polled whole, about twice, at 900 bytes in a clock.
+    /// 256 to 1,024 units on an H200 (benches/results in Kiln's repository). In clusters every lane
+    /// wrote 16 bytes of another sector then, and the Hopper Tuning Guide asks for whole ones; the
+    /// words that are polled had flags and were polled whole, about twice, at 900 bytes in a clock.
     pub fn of(version: u32) -> Architecture {
         let latencies = Latencies {
             shared: 29.0,
@@ -111,7 +112,7 @@ impl Architecture {
             tensor: 4.0 / 0.62,
             tensor_asynchronous: 4.0,
             latencies,
-            cluster_bytes: 3.8,
+            cluster_sector: 4.2,
             polled_bytes: 1500.0,
         };
         match version {

@@ -9,6 +9,7 @@ use crate::instruction::Instruction;
 use crate::l2::TileOrder;
 use crate::opcode::Pipe;
 use crate::path::{self, Path};
+use crate::role::{self, Role};
 use crate::sm;
 use kiln_machine::{Machine, Occupancy, Resources};
 use serde::Serialize;
@@ -24,14 +25,14 @@ pub struct Launch<'a> {
     pub threads: u32,
     /// Shared memory of a block, static and dynamic, in bytes.
     pub shared_bytes: u32,
-    /// Executions of PTX lines, counted once per warp.
-    pub lines: &'a BTreeMap<u32, u64>,
+    /// Executions of PTX lines by each warp of a block, in all blocks.
+    pub lines: &'a BTreeMap<u32, Vec<u64>>,
     /// Passes over the banks of shared memory.
     pub wavefronts: u64,
     /// Bytes that asynchronous copies write to shared memory.
     pub copied_bytes: u64,
-    /// Of those, bytes from other blocks of a cluster.
-    pub cluster_bytes: u64,
+    /// Sectors of 32 bytes of shared memory that other blocks of a cluster write.
+    pub cluster_sectors: u64,
     /// Bytes that are asked of L1 and L2.
     pub l2_bytes: u64,
     /// Bytes of those that L2 is asked for whatever L1 holds: copies, stores, accesses that other
@@ -116,6 +117,9 @@ pub struct LoopEstimate {
     pub share: f64,
     /// Clocks of an iteration of a warp that has the SM for itself.
     pub walk: f64,
+    /// The clock of that walk at which the instruction at each address issues.
+    #[serde(skip)]
+    pub issues: BTreeMap<u32, f64>,
     /// What an iteration of a warp keeps busy.
     pub mix: Mix,
     /// Whether it waits for other warps or blocks: its iterations are not of the code's making.
@@ -160,8 +164,12 @@ impl Estimate {
         let flow = Flow::of(code);
         let warps_block = u64::from(launch.threads.div_ceil(32).max(1));
         let warps = launch.blocks.max(1) * warps_block;
-        let execution = Execution::of(code, &flow, launch.lines, warps);
-        Estimate::with(code, &flow, execution, machine, launch)
+        let all = launch.lines.iter().map(|(&line, warps)| (line, warps.iter().sum()));
+        let execution = Execution::of(code, &flow, &all.collect(), warps);
+        let polls = path::polls(code, &flow);
+        let polled = path::lines(code, &flow, &polls);
+        let roles = role::roles(code, &flow, launch.lines, [launch.blocks, warps_block], &polled);
+        Estimate::with(code, &flow, (execution, roles), machine, launch)
     }
 
     /// Looks at a kernel of which nothing was counted, as a block of one warp: of the estimate, the
@@ -169,6 +177,7 @@ impl Estimate {
     pub fn uncounted(code: &Code, machine: &Machine) -> Estimate {
         let flow = Flow::of(code);
         let execution = Execution::assumed(&flow);
+        let roles = vec![Role { warps: vec![0], execution: execution.clone() }];
         let launch = Launch {
             blocks: 1,
             threads: 32,
@@ -176,19 +185,19 @@ impl Estimate {
             lines: &BTreeMap::new(),
             wavefronts: 0,
             copied_bytes: 0,
-            cluster_bytes: 0,
+            cluster_sectors: 0,
             l2_bytes: 0,
             beyond_l1_bytes: 0,
             dram_bytes: 0,
             order: None,
         };
-        Estimate::with(code, &flow, execution, machine, &launch)
+        Estimate::with(code, &flow, (execution, roles), machine, &launch)
     }
 
     fn with(
         code: &Code,
         flow: &Flow,
-        mut execution: Execution,
+        (mut execution, mut roles): (Execution, Vec<Role>),
         machine: &Machine,
         launch: &Launch<'_>,
     ) -> Estimate {
@@ -198,6 +207,7 @@ impl Estimate {
         let polls = path::polls(code, flow);
         for &poll in &polls {
             execution.once(flow, &flow.loops[poll]);
+            roles.iter_mut().for_each(|role| role.execution.once(flow, &flow.loops[poll]));
         }
         let resources = Resources { registers: code.registers, shared_bytes: launch.shared_bytes };
         let occupancy = Occupancy::of(machine, launch.threads, resources);
@@ -210,8 +220,8 @@ impl Estimate {
         });
         let dram_bytes = (launch.dram_bytes + again) as f64;
 
-        let pushed = launch.cluster_bytes as f64 / launch.blocks.max(1) as f64;
-        let mut path = Path::new(code, flow, &execution, &architecture, &polls, pushed);
+        let pushed = launch.cluster_sectors as f64 / launch.blocks.max(1) as f64;
+        let mut path = Path::new(code, flow, (&execution, &roles), &architecture, &polls, pushed);
         path.global = global_latency(&architecture, dram_bytes, launch.l2_bytes as f64);
         let routes = path.routes(warps_block);
         let longest = path.longest(&routes);
@@ -257,7 +267,7 @@ impl Estimate {
         let mut loops: Vec<LoopEstimate> = (0..flow.loops.len())
             .map(|at| {
                 let waits = polls.contains(&at);
-                loop_estimate(code, flow, &execution, (&mut path, at), (all, waits))
+                loop_estimate(code, flow, &execution, (&path, at), (all, waits))
             })
             .collect();
         loops.sort_by_key(|each| each.addresses);
@@ -386,7 +396,7 @@ fn loop_estimate(
     code: &Code,
     flow: &Flow,
     execution: &Execution,
-    (path, at): (&mut Path<'_>, usize),
+    (path, at): (&Path<'_>, usize),
     (all, waits): (f64, bool),
 ) -> LoopEstimate {
     let each: &Loop = &flow.loops[at];
@@ -408,6 +418,8 @@ fn loop_estimate(
     let architecture = path.architecture;
     let mix = mix(code, flow, execution, architecture, each.blocks.iter().copied(), by);
     let address = |index: Option<&usize>| index.map_or(0, |&at| code.instructions[at].address);
+    let (walk, issues) = path.iteration(each);
+    let issues = issues.into_iter().map(|(at, clock)| (code.instructions[at].address, clock));
     LoopEstimate {
         addresses: (address(indices.first()), address(indices.last()) + 16),
         lines,
@@ -416,7 +428,8 @@ fn loop_estimate(
         iterations,
         trips: if entries > execution.warps * RARE { iterations / entries } else { 0.0 },
         share: mix.instructions * iterations / all,
-        walk: path.iteration(each),
+        walk,
+        issues: issues.collect(),
         mix,
         waits,
     }

@@ -89,6 +89,8 @@ fn tie(instruction: &Instruction, ptx: &str) -> Option<f64> {
         _ => false,
     };
     match (likely, unsure) {
+        // A branch may have become the predicate.
+        (true, _) if instruction.guard().is_some() => Some(UNSURE),
         (true, _) => Some(LIKELY),
         (_, true) => Some(UNSURE),
         _ => None,

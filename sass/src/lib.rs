@@ -32,6 +32,7 @@ mod l2;
 mod lines;
 mod opcode;
 mod path;
+mod role;
 mod sm;
 mod walk;
 

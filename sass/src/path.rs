@@ -5,13 +5,14 @@ use crate::cubin::Code;
 use crate::execution::Execution;
 use crate::flow::{Flow, Loop};
 use crate::instruction::Instruction;
+use crate::role::Role;
 use crate::walk::Walk;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Warps that are walked, to meet every role of a block's warps.
-const WARPS_MAX: u64 = 16;
-/// Instructions that are walked.
-const STEPS_MAX: f64 = 3e7;
+/// Ways that warps of a role go.
+const WAYS: usize = 4;
+/// Instructions of a way.
+const STEPS_MAX: f64 = 3e6;
 /// Iterations of a loop until it repeats itself.
 const WARM: usize = 8;
 
@@ -20,12 +21,18 @@ const WARM: usize = 8;
 pub(crate) struct Path<'a> {
     pub code: &'a Code,
     pub flow: &'a Flow,
-    execution: &'a Execution,
+    roles: &'a [Role],
     pub architecture: &'a Architecture,
     /// Clocks of a load from global memory.
     pub global: f64,
     /// Clocks from a publication to when a loop that polls sees it, by the loop's header.
     flights: Vec<Option<f64>>,
+}
+
+/// The edges that a warp takes, one after another.
+struct Turns<'a> {
+    flow: &'a Flow,
+    execution: &'a Execution,
     visits: Vec<f64>,
     taken: Vec<f64>,
     ended: Vec<f64>,
@@ -63,6 +70,13 @@ pub(crate) fn polls(code: &Code, flow: &Flow) -> BTreeSet<usize> {
     (0..flow.loops.len()).filter(|&at| is_poll(code, flow, &flow.loops[at])).collect()
 }
 
+/// Lines of PTX that instructions of loops come from.
+pub(crate) fn lines(code: &Code, flow: &Flow, loops: &BTreeSet<usize>) -> BTreeSet<u32> {
+    let blocks = loops.iter().flat_map(|&at| &flow.loops[at].blocks);
+    let indices = blocks.flat_map(|&block| flow.blocks[block].instructions.clone());
+    indices.filter_map(|at| code.instructions[at].ptx_line).collect()
+}
+
 /// Clocks from a publication to when each loop that polls has seen what it waits for, by the loop's
 /// header: what a block receives, and what all of them poll, takes its time too.
 fn flights(
@@ -70,7 +84,7 @@ fn flights(
     flow: &Flow,
     execution: &Execution,
     (architecture, polls): (&Architecture, &BTreeSet<usize>),
-    pushed_bytes: f64,
+    pushed: f64,
 ) -> Vec<Option<f64>> {
     let latencies = &architecture.latencies;
     let instructions = |each: &Loop| {
@@ -84,7 +98,7 @@ fn flights(
     let mut flights = vec![None; flow.blocks.len()];
     for each in polls() {
         flights[each.header] = Some(match is_pushed(each) {
-            true => latencies.cluster + pushed_bytes / waits / architecture.cluster_bytes,
+            true => latencies.cluster + pushed / waits * architecture.cluster_sector,
             false => {
                 let loads = instructions(each).into_iter().filter(|of| of.name() == "LDG");
                 let bytes: u32 = loads.map(|of| 32 * of.bytes()).sum();
@@ -97,47 +111,48 @@ fn flights(
 }
 
 impl<'a> Path<'a> {
-    /// The ways through a kernel of whose blocks each receives `pushed` bytes from others of its
-    /// cluster.
+    /// The ways of all roles through a kernel of whose blocks each receives `pushed` sectors from
+    /// others of its cluster.
     pub fn new(
         code: &'a Code,
         flow: &'a Flow,
-        execution: &'a Execution,
+        (execution, roles): (&Execution, &'a [Role]),
         architecture: &'a Architecture,
         polls: &BTreeSet<usize>,
         pushed: f64,
     ) -> Path<'a> {
         let flights = flights(code, flow, execution, (architecture, polls), pushed);
-        Path {
-            code,
-            flow,
-            execution,
-            architecture,
-            global: architecture.latencies.l2,
-            flights,
-            visits: vec![0.0; flow.blocks.len()],
-            taken: vec![0.0; flow.edges.len()],
-            ended: vec![0.0; flow.blocks.len()],
-        }
+        Path { code, flow, roles, architecture, global: architecture.latencies.l2, flights }
     }
 
-    /// The blocks that warps go through, one by one, for so many warps of a thread block that every
-    /// role is met.
-    pub fn routes(&mut self, warps_block: u64) -> Vec<Vec<usize>> {
-        let blocks = self.flow.blocks.iter().zip(&self.execution.blocks);
-        let steps: f64 = blocks.map(|(block, times)| block.instructions.len() as f64 * times).sum();
-        let each = (steps / self.execution.warps).max(1.0);
-        let count = ((STEPS_MAX / each) as u64).clamp(1, warps_block.clamp(4, WARPS_MAX));
-        (0..count).map(|_| self.route(4.0 * each + 1000.0)).collect()
+    /// The blocks that the warps of a thread block go through, one by one, and behind those the
+    /// ways of further warps of each role: they differ where branches do.
+    pub fn routes(&self, warps_block: u64) -> Vec<Vec<usize>> {
+        let mut routes = vec![Vec::new(); warps_block as usize];
+        for role in self.roles {
+            let mut turns = Turns::new(self.flow, &role.execution);
+            let own: Vec<Vec<usize>> = (0..WAYS).map(|_| self.route(&mut turns)).collect();
+            for (&warp, route) in role.warps.iter().zip(own.iter().cycle()) {
+                if let Some(of) = routes.get_mut(warp) {
+                    of.clone_from(route);
+                }
+            }
+            routes.extend(own.into_iter().skip(role.warps.len()));
+        }
+        routes
     }
 
     /// The way of a warp from the kernel's start to its end.
-    fn route(&mut self, steps_max: f64) -> Vec<usize> {
+    fn route(&self, turns: &mut Turns<'a>) -> Vec<usize> {
+        let execution = turns.execution;
+        let blocks = self.flow.blocks.iter().zip(&execution.blocks);
+        let steps: f64 = blocks.map(|(block, times)| block.instructions.len() as f64 * times).sum();
+        let steps_max = (4.0 * steps / execution.warps + 1000.0).min(STEPS_MAX);
         let (mut route, mut block, mut steps) = (Vec::new(), 0, 0.0);
         loop {
             route.push(block);
             steps += self.flow.blocks[block].instructions.len() as f64;
-            match self.next(block, |_| true) {
+            match turns.next(block, |_| true) {
                 Some(next) if steps < steps_max => block = next,
                 _ => return route,
             }
@@ -149,11 +164,58 @@ impl<'a> Path<'a> {
         let walk = |route: &Vec<usize>| {
             let mut way = Way::new(self);
             for &block in route {
-                way.pass(self, block);
+                way.pass(self, block, |_, _| ());
             }
             way.walk.clock()
         };
-        routes.iter().map(walk).fold(0.0, f64::max)
+        let distinct: BTreeSet<&Vec<usize>> = routes.iter().collect();
+        distinct.into_iter().map(walk).fold(0.0, f64::max)
+    }
+
+    /// Clocks of an iteration of a loop by a warp that does most in it, once it repeats itself, and
+    /// those at which each of its instructions issues then, from the iteration's start on.
+    pub fn iteration(&self, each: &Loop) -> (f64, BTreeMap<usize, f64>) {
+        let executed = |role: &&Role| {
+            let blocks = each.blocks.iter().map(|&block| {
+                self.flow.blocks[block].instructions.len() as f64 * role.execution.blocks[block]
+            });
+            blocks.sum::<f64>() / role.execution.warps
+        };
+        let busiest = self.roles.iter().max_by(|a, b| executed(a).total_cmp(&executed(b)));
+        let Some(busiest) = busiest else { return (0.0, BTreeMap::new()) };
+        let mut turns = Turns::new(self.flow, &busiest.execution);
+        let mut way = Way::new(self);
+        let (mut starts, mut issues) = (Vec::new(), BTreeMap::new());
+        let (mut block, mut steps) = (each.header, 0);
+        while starts.len() <= 2 * WARM && steps < 1_000_000 {
+            if block == each.header {
+                starts.push(way.walk.clock());
+            }
+            let start = starts.last().copied().unwrap_or_default();
+            steps += way.pass(self, block, |index, clock| {
+                issues.insert(index, clock - start);
+            });
+            match turns.next(block, |to| each.blocks.contains(&to)) {
+                Some(next) => block = next,
+                None => break,
+            }
+        }
+        match (starts.get(WARM), starts.get(2 * WARM)) {
+            (Some(first), Some(last)) => ((last - first) / WARM as f64, issues),
+            _ => (way.walk.clock(), issues),
+        }
+    }
+}
+
+impl<'a> Turns<'a> {
+    fn new(flow: &'a Flow, execution: &'a Execution) -> Turns<'a> {
+        Turns {
+            flow,
+            execution,
+            visits: vec![0.0; flow.blocks.len()],
+            taken: vec![0.0; flow.edges.len()],
+            ended: vec![0.0; flow.blocks.len()],
+        }
     }
 
     /// The block after this one. Of several, one that is taken less often comes as soon as it is
@@ -191,29 +253,6 @@ impl<'a> Path<'a> {
             }
         }
     }
-
-    /// Clocks of an iteration of a loop, once it repeats itself.
-    pub fn iteration(&mut self, each: &Loop) -> f64 {
-        let mut way = Way::new(self);
-        self.visits.fill(0.0);
-        self.taken.fill(0.0);
-        let mut starts = Vec::new();
-        let (mut block, mut steps) = (each.header, 0);
-        while starts.len() <= 2 * WARM && steps < 1_000_000 {
-            if block == each.header {
-                starts.push(way.walk.clock());
-            }
-            steps += way.pass(self, block);
-            match self.next(block, |to| each.blocks.contains(&to)) {
-                Some(next) => block = next,
-                None => break,
-            }
-        }
-        match (starts.get(WARM), starts.get(2 * WARM)) {
-            (Some(first), Some(last)) => (last - first) / WARM as f64,
-            _ => way.walk.clock(),
-        }
-    }
 }
 
 /// A warp that does what the others do at the same time: what it publishes, they publish too.
@@ -235,23 +274,23 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Issues an instruction.
-    pub fn step(&mut self, code: &Code, instruction: &Instruction) {
+    /// Issues an instruction; returns the clock at which it did.
+    pub fn step(&mut self, code: &Code, instruction: &Instruction) -> f64 {
         let at = self.walk.step(instruction);
         if publishes(code, instruction) {
             self.published = at;
         }
+        at
     }
 
-    /// Walks through a block; returns the number of its instructions.
-    fn pass(&mut self, path: &Path<'_>, block: usize) -> usize {
+    /// Walks through a block, and says when each instruction issued; returns their number.
+    fn pass(&mut self, path: &Path<'_>, block: usize, mut issued: impl FnMut(usize, f64)) -> usize {
         self.enter(path, block);
         let range = path.flow.blocks[block].instructions.clone();
-        let count = range.len();
-        for instruction in &path.code.instructions[range] {
-            self.step(path.code, instruction);
+        for at in range.clone() {
+            issued(at, self.step(path.code, &path.code.instructions[at]));
         }
-        count
+        range.len()
     }
 }
 

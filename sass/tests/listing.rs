@@ -118,13 +118,14 @@ fn launched(
     let mut lines = BTreeMap::new();
     let mut counts = false;
     let all = blocks * warps;
+    let each = |count: u64| vec![count / warps; warps as usize];
     for (number, line) in (1..).zip(text.lines()) {
         let label = line.trim_end().strip_suffix(':');
         counts = match label {
             Some(label) => label == "LOOP",
             None => counts,
         };
-        lines.insert(number, if counts { all * repeats } else { all });
+        lines.insert(number, each(if counts { all * repeats } else { all }));
     }
     let launch = Launch {
         blocks,
@@ -133,7 +134,7 @@ fn launched(
         lines: &lines,
         wavefronts: 0,
         copied_bytes: 0,
-        cluster_bytes: 0,
+        cluster_sectors: 0,
         l2_bytes: all * repeats * 128,
         beyond_l1_bytes: all * repeats * 128,
         dram_bytes: all * repeats * 128,

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use kiln::device::DeviceChoice;
+use kiln::engine::Mode;
 use kiln::frontend::FrontEnd;
+use kiln::layers::{PersistentRnn, RnnPack};
 use kiln::plan::Problem;
 use kiln::reference::{self, Expected};
-use kiln::rnn::Network;
+use kiln::rnn::{Network, Role};
 use kiln::{Config, Kiln, TensorDesc, plan};
 use serde::Deserialize;
 
@@ -71,6 +73,91 @@ fn reference_and_devices_agree_with_torch() {
             let actual = actual.unwrap_or_else(|error| panic!("{name}: {error:?}"));
             let arch = kiln.device().target().arch.to_string();
             compare(name, network, &inputs, &actual, &arch);
+        }
+    }
+}
+
+/// What a network writes to a tensor, on the device.
+fn forward(
+    kiln: &Kiln,
+    built: &mut PersistentRnn,
+    (network, inputs): (&Network, &Values),
+    steps: i64,
+    role: Role,
+) -> Vec<f64> {
+    let (mut pack, mut buffers) = (RnnPack::new(), HashMap::new());
+    for role in network.roles() {
+        let (dtype, _) = network.tensor(role);
+        let mut bytes = vec![0; network.bytes(role) as usize];
+        for place in network.places.iter().filter(|place| place.role == role) {
+            let tensor = network.graph.tensor(place.uid).expect("a place is of the graph");
+            let known = inputs.get(&place.uid).into_iter().flatten();
+            for (value, at) in known.zip(tensor.offsets()) {
+                dtype.write(*value, &mut bytes[(place.offset as usize + at) * dtype.bytes()..]);
+            }
+        }
+        let buffer = kiln.device().upload(&bytes).expect("there is memory");
+        pack = pack.with(role, &buffer);
+        buffers.insert(role, buffer);
+    }
+    let bytes = built.prepare(steps, pack.optional()).expect("supported").workspace_bytes();
+    let workspace = kiln.device().alloc(bytes).expect("there is memory");
+    let pack = pack.with_workspace(&workspace);
+    built.forward(&kiln.stream(), steps, &pack).expect("runs");
+    kiln.stream().synchronize().expect("runs");
+    let dtype = network.tensor(role).0;
+    let bytes = buffers[&role].to_vec().expect("it can be read");
+    bytes.chunks_exact(dtype.bytes()).map(|element| dtype.read(element)).collect()
+}
+
+/// What torch computes of the first steps of a sequence is what it computes of a shorter one. One
+/// network runs all lengths: the plan of the last of an octave follows from those before.
+#[test]
+fn beginnings_of_torchs_sequences_are_sequences() {
+    let problems: Vec<Case> =
+        serde_json::from_str(include_str!("../data/rnn/torch.json")).expect("well-formed");
+    let targets = ["t4", "a100", "h100", "b200", "rtx5090"];
+    let modes = [Mode::A, Mode::B, Mode::Fallback];
+    let ways = targets.iter().enumerate().flat_map(|(at, target)| {
+        modes.iter().filter_map(move |&mode| harness::simulated_by(target, at as u64, mode))
+    });
+    let ways: Vec<&Kiln> = ways.collect();
+    for Case { name, mut problem } in problems {
+        if !["lstm", "lstm_stacked", "lstm_projected", "relu"].contains(&name.as_str()) {
+            continue;
+        }
+        let whole = Network::from_json(&problem.to_string()).expect("a case");
+        let read = |tensors: &[TensorDesc]| {
+            let named = values(&name, tensors).into_iter();
+            let name = |uid| tensors.iter().find(|of| of.uid == uid).expect("there").name.clone();
+            named.map(|(uid, values)| (name(uid), values)).collect::<HashMap<String, Vec<f64>>>()
+        };
+        let (given, torch) = (read(&whole.named_inputs()), read(&whole.named_outputs()));
+        for kiln in &ways {
+            let mut built = kiln.rnn(&whole.rnn, 3).expect("valid");
+            for steps in [4, 5, 6, 1] {
+                problem["rnn"]["steps"] = steps.into();
+                let network = Network::from_json(&problem.to_string()).expect("a case");
+                let named = network.named_inputs().into_iter().map(|tensor| {
+                    let elements = tensor.dims.iter().product::<i64>() as usize;
+                    (tensor.uid, given[&tensor.name][..elements].to_vec())
+                });
+                let inputs = network.initial_values(named.collect()).expect("as many");
+                let y = network.named_outputs().into_iter().find(|of| of.name == "output");
+                let y = y.expect("there is one");
+                let expected = reference::evaluate(&network.graph, &inputs).expect("inputs fit");
+                let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds));
+                let bounds = &network.named_values(&bounds.collect())[&y.uid];
+                let expected = Expected {
+                    values: torch["output"][..bounds.len()].to_vec(),
+                    bounds: bounds.iter().map(|bound| 2.0 * bound).collect(),
+                };
+                let actual = forward(kiln, &mut built, (&network, &inputs), steps, Role::Output);
+                if let Some(worst) = expected.worst(&actual) {
+                    let target = kiln.device().target();
+                    assert!(worst.ratio <= 1.0, "{name}, {steps} steps, {target}: {worst:?}");
+                }
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::op::Kind;
 use crate::program::Program;
 use crate::registers::LANES;
 use crate::shadow::{GlobalRange, Lanes};
-use crate::warp::At;
+use crate::warp::{At, Warp};
 use kiln_machine::Operands;
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,6 +21,20 @@ const SECTOR_BYTES: u64 = 32;
 const LINE_BYTES: u64 = 128;
 /// Number of 4-byte banks of shared memory.
 const BANKS: usize = 32;
+
+/// Bytes that a warp's access moves at once.
+const PASS_BYTES: u64 = 128;
+
+/// What a lane copies to another block of its cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerCopy {
+    pub lane: usize,
+    /// The block's rank in the cluster.
+    pub rank: usize,
+    /// The address in its shared memory.
+    pub at: u64,
+    pub bytes: u64,
+}
 
 /// An op, a memory area, and the lanes that access it.
 type Touched<'a> = (u32, u64, &'a Lanes);
@@ -32,6 +46,8 @@ type Sectors = Vec<u64>;
 #[derive(Debug)]
 pub(crate) struct Counting {
     ops: Vec<Count>,
+    /// Instructions of each warp of a block, by op.
+    warps: Vec<Vec<u64>>,
     /// Ops that end a PTX instruction; the others prepare its operands.
     ends: Vec<bool>,
     read: HashMap<u64, Sectors>,
@@ -44,6 +60,7 @@ impl Counting {
         let count = program.ops.len();
         Counting {
             ops: vec![Count::default(); count],
+            warps: Vec::new(),
             // The implicit exit of a kernel is not an instruction of the text; it belongs to the
             // one before it.
             ends: (1..=count)
@@ -58,11 +75,16 @@ impl Counting {
 
     /// Counts an op issued by a warp.
     #[inline]
-    pub fn issue(&mut self, program: &Program, at: At) {
+    pub fn issue(&mut self, program: &Program, warp: &Warp, at: At) {
         let pc = at.pc as usize;
         if !self.ends[pc] {
             return;
         }
+        let warp = warp.index as usize;
+        if self.warps.len() <= warp {
+            self.warps.resize(warp + 1, vec![0; self.ops.len()]);
+        }
+        self.warps[warp][pc] += 1;
         let count = &mut self.ops[pc];
         count.warp_instructions += 1;
         if let Kind::Branch = program.ops[pc].kind {
@@ -75,9 +97,10 @@ impl Counting {
     }
 
     /// Retracts an op that waits and will be issued again.
-    pub fn retract(&mut self, at: At) {
+    pub fn retract(&mut self, warp: &Warp, at: At) {
         let pc = at.pc as usize;
         if self.ends[pc] {
+            self.warps[warp.index as usize][pc] -= 1;
             self.ops[pc].warp_instructions -= 1;
             self.ops[pc].lane_instructions -= u64::from(at.active.count_ones());
         }
@@ -166,12 +189,25 @@ impl Counting {
         }
     }
 
-    /// Counts a copy of so many bytes to the shared memory of `blocks` blocks, or of one other
-    /// block from this one.
-    pub fn copied_to_shared(&mut self, pc: u32, bytes: u64, blocks: u32, from_peer: bool) {
+    /// Counts a copy of so many bytes to the shared memory of `blocks` blocks.
+    pub fn copied_to_shared(&mut self, pc: u32, bytes: u64, blocks: u32) {
+        self.ops[pc as usize].copies.bytes += bytes * u64::from(blocks);
+    }
+
+    /// Counts what an instruction copies to the shared memory of other blocks, out of that in
+    /// [`Counting::copied_to_shared`].
+    pub fn copied_to_peers(&mut self, pc: u32, copies: &[PeerCopy]) {
+        let mut sectors = Vec::new();
+        for &PeerCopy { lane, rank, at, bytes } in copies.iter().filter(|of| of.bytes != 0) {
+            let pass = lane as u64 / (PASS_BYTES / bytes).max(1);
+            let touched = at / SECTOR_BYTES..=(at + bytes - 1) / SECTOR_BYTES;
+            sectors.extend(touched.map(|sector| (pass, rank, sector)));
+        }
+        sectors.sort_unstable();
+        sectors.dedup();
         let target = &mut self.ops[pc as usize].copies;
-        target.bytes += bytes * u64::from(blocks);
-        target.cluster_bytes += if from_peer { bytes } else { 0 };
+        target.cluster_bytes += copies.iter().map(|of| of.bytes).sum::<u64>();
+        target.cluster_sectors += sectors.len() as u64;
     }
 
     fn mark(&mut self, area: u64, sector: u64, writes: bool) {
@@ -199,6 +235,11 @@ impl Counting {
     pub fn add(&mut self, other: &Counting) {
         for (mine, theirs) in self.ops.iter_mut().zip(&other.ops) {
             mine.add(theirs);
+        }
+        let most = self.warps.len().max(other.warps.len());
+        self.warps.resize(most, vec![0; self.ops.len()]);
+        for (mine, theirs) in self.warps.iter_mut().zip(&other.warps) {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         }
         for (mine, theirs) in [(&mut self.read, &other.read), (&mut self.written, &other.written)] {
             for (area, sectors) in theirs {
@@ -228,8 +269,12 @@ impl Counting {
                 text: place.text,
                 source: place.source,
                 count: Count::default(),
+                warps: vec![0; self.warps.len()],
             });
             line.count.add(count);
+            for (all, own) in line.warps.iter_mut().zip(&self.warps) {
+                *all += own[pc];
+            }
             let class = origin.traits.class;
             let none = ClassCount { class, warp_instructions: 0, lane_instructions: 0 };
             let of = classes.entry(class).or_insert(none);

@@ -11,7 +11,7 @@ mod products;
 mod roofline;
 
 pub use class::InstructionClass;
-pub(crate) use counting::Counting;
+pub(crate) use counting::{Counting, PeerCopy};
 pub use products::ProductCount;
 pub(crate) use products::product;
 pub use roofline::{Bound, Estimate, Part};
@@ -52,6 +52,9 @@ pub struct CopyCount {
     pub bytes: u64,
     /// Bytes of those that come from another block of the cluster.
     pub cluster_bytes: u64,
+    /// Sectors of 32 bytes that those touch, by passes of up to 128 bytes: of lanes whose 16 bytes
+    /// are apart, each has its own.
+    pub cluster_sectors: u64,
 }
 
 /// Counts of an instruction, a line or a launch.
@@ -98,6 +101,8 @@ pub struct LineCount {
     pub source: Option<(String, u32)>,
     /// Counts.
     pub count: Count,
+    /// Of its instructions, those of each warp of a block, in all blocks.
+    pub warps: Vec<u64>,
 }
 
 /// Counts of a CUDA line.
@@ -150,6 +155,7 @@ impl Count {
         self.shared_stores.add(&other.shared_stores);
         self.copies.bytes += other.copies.bytes;
         self.copies.cluster_bytes += other.copies.cluster_bytes;
+        self.copies.cluster_sectors += other.copies.cluster_sectors;
     }
 
     /// Mean number of active lanes per instruction; 32 without divergence.

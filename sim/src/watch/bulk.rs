@@ -7,6 +7,7 @@ use super::memory::Scene;
 use crate::block_state::BlockState;
 use crate::bulk::{Bulk, Completion, End};
 use crate::context::Context;
+use crate::counters::PeerCopy;
 use crate::registers::LANES;
 use crate::shadow::{
     Actor, BlockShadow, Ending, GlobalRange, Group, Issue, SHARED, Touch, joined, one, whole,
@@ -49,6 +50,7 @@ impl Watch {
         let scene = Scene { warp, block, cx, at, touch: Touch::Write, order, element: 16 };
         let own = block.peers.rank as usize;
         let count = at.active.count_ones() as usize;
+        let mut to_peers = Vec::new();
         for bulk in block.queue.pending.iter().rev().take(count) {
             let lane = bulk.thread as usize % LANES;
             let by = Lane { warp, block, cx, at, lane };
@@ -71,14 +73,11 @@ impl Watch {
                         counting.bulk(at.pc, &ranges(parts), writes);
                     }
                 }
-                if let End::Shared(rank, _) = bulk.to {
-                    let from_peer = reads.is_empty() && rank != own;
-                    counting.copied_to_shared(
-                        at.pc,
-                        bulk.bytes,
-                        bulk.ranks.count_ones().max(1),
-                        from_peer,
-                    );
+                if let End::Shared(rank, to) = bulk.to {
+                    counting.copied_to_shared(at.pc, bulk.bytes, bulk.ranks.count_ones().max(1));
+                    if reads.is_empty() && rank != own {
+                        to_peers.push(PeerCopy { lane, rank, at: to, bytes: bulk.bytes });
+                    }
                 }
             }
             let part = |range: &GlobalRange| (range.area, whole(lane, range.at, range.bytes));
@@ -118,6 +117,9 @@ impl Watch {
             {
                 self.bulk_reads(shadow, &Scene { touch: Touch::Read, ..scene }, bulk, from);
             }
+        }
+        if let Some(counting) = &mut self.counting {
+            counting.copied_to_peers(at.pc, &to_peers);
         }
     }
 

@@ -116,7 +116,7 @@ impl Watch {
     #[inline(always)]
     pub fn before(&mut self, warp: &mut Warp, block: &mut BlockState, cx: &Context<'_>, at: At) {
         if let Some(counting) = &mut self.counting {
-            counting.issue(cx.program, at);
+            counting.issue(cx.program, warp, at);
         }
         if at.active == 0 {
             return;
@@ -155,7 +155,7 @@ impl Watch {
     ) {
         if waits {
             if let Some(counting) = &mut self.counting {
-                counting.retract(at);
+                counting.retract(warp, at);
             }
             return;
         }

@@ -381,5 +381,6 @@ fn copies_within_a_cluster_by_hand() {
     let counters = report.counters.unwrap();
     let copies = counters.total.copies;
     assert_eq!((copies.bytes, copies.cluster_bytes), (2 * 64 + 2 * 128, 2 * 128));
+    assert_eq!(copies.cluster_sectors, 2 * 4);
     assert_eq!((counters.total.global.bytes, counters.dram_read_bytes), (64, 64));
 }

@@ -43,7 +43,8 @@ pub struct SassArgs {
     /// Simulate only so many blocks of a grid, or clusters of blocks: enough where they do alike
     #[arg(long, value_name = "COUNT")]
     sample: Option<u32>,
-    /// Also list every instruction, with clocks to stall and scoreboards
+    /// Also list every instruction: its clock in a walk through its loop, clocks to stall,
+    /// scoreboards
     #[arg(long)]
     listing: bool,
     /// Print JSON instead of text
@@ -194,9 +195,11 @@ fn print(each: &Estimated, listing: bool) {
             let waits: String = (0..6)
                 .map(|at| if control.wait >> at & 1 != 0 { char::from(b'0' + at) } else { '-' })
                 .collect();
+            let clock = issue_clock(estimate, instruction.address);
             say!(
-                "  {:05x} {:>2}{} w{} r{} {waits} {instruction}",
+                "  {:05x} {:>6} {:>2}{} w{} r{} {waits} {instruction}",
                 instruction.address,
+                clock.map_or(String::new(), |clock| format!("{clock:.0}")),
                 control.stall,
                 if control.yields { 'y' } else { ' ' },
                 scoreboard(control.write),
@@ -204,6 +207,14 @@ fn print(each: &Estimated, listing: bool) {
             );
         }
     }
+}
+
+/// The clock at which an instruction issues in a warp's walk through the innermost loop around it
+/// that repeats; of those that do not, the outermost.
+fn issue_clock(estimate: &Estimate, address: u32) -> Option<f64> {
+    let around = || estimate.loops.iter().filter(|of| of.issues.contains_key(&address));
+    let repeats = around().filter(|of| !of.waits && of.trips >= 1.5).max_by_key(|of| of.depth);
+    repeats.or_else(|| around().min_by_key(|of| of.depth))?.issues.get(&address).copied()
 }
 
 fn loop_lines(of: &LoopEstimate, counted: bool) -> [String; 2] {

@@ -3,7 +3,8 @@
 use crate::engine::access::ceil_div;
 use crate::engine::rnn::elements::Constant;
 use crate::engine::rnn::parameters::{Writer, smem_weights_offset};
-use crate::engine::rnn::schedule::{Exchange, LOADS_MAX, SLOTS};
+use crate::engine::rnn::schedule::{LOADS_MAX, SLOTS};
+use crate::engine::rnn::variant::Exchange;
 
 impl Writer<'_> {
     /// The constants, in the order in which kernels declare them.
@@ -31,11 +32,7 @@ impl Writer<'_> {
             schedule.unit_groups() * subtiles,
             "8 x 8 subtiles of units and batch rows, of the warps along K",
         );
-        add(
-            "LANE_CELLS",
-            2 * schedule.warp_subtiles(schedule.unit_groups()),
-            "two of each subtile of a warp",
-        );
+        add("LANE_CELLS", schedule.lane_cells(), "two of each subtile of a warp");
         add("CTA_OUTPUT", self.cta_output(), "columns of h of a CTA");
         add("VECTOR", self.vector(), "elements of y per store");
         if !schedule.mma() {
@@ -53,7 +50,11 @@ impl Writer<'_> {
                 "accumulators that halves of a K step take turns with",
             );
         }
-        add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
+        add(
+            "SUBTILE_ELEMENTS",
+            8 * schedule.row_elements,
+            "of 8 batch rows of an operand in shared memory",
+        );
         add("BUFFER_ELEMENTS", schedule.buffer_elements(), "of an operand in shared memory");
         for (at, byte) in memory.operands.iter().enumerate() {
             add(&format!("SMEM_OPERAND{}_OFFSET", at + 1), *byte, "bytes");
@@ -65,6 +66,7 @@ impl Writer<'_> {
             add("SMEM_PARTIALS_OFFSET", memory.partials, "bytes");
         }
         if schedule.vectors > 0 {
+            add("VECTORS", schedule.vectors, "of an element for each unit");
             add("SMEM_VECTORS_OFFSET", memory.vectors, "bytes");
         }
         if schedule.exchange != Exchange::None {

@@ -3,7 +3,8 @@
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
-use crate::engine::rnn::schedule::{Exchange, Schedule, Settings, Variant};
+use crate::engine::rnn::schedule::{Schedule, Settings};
+use crate::engine::rnn::variant::{Exchange, Variant};
 use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
 use crate::target::Target;
 

@@ -19,6 +19,7 @@ mod step_buffers;
 mod step_gemm;
 mod step_kernels;
 mod variables;
+mod variant;
 mod work;
 
 pub(super) use step::StepEngine;
@@ -27,9 +28,8 @@ use crate::engine::config::combinations;
 use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
-use crate::engine::rnn::schedule::{
-    Exchange, MathPath, REGISTERS_STEP, Schedule, Settings, Variant,
-};
+use crate::engine::rnn::schedule::{MathPath, Schedule, Settings};
+use crate::engine::rnn::variant::{Exchange, REGISTERS_STEP, Variant};
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
 use crate::error::{Error, Result};

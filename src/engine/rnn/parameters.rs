@@ -8,11 +8,12 @@ use crate::engine::header::KernelNames;
 use crate::engine::instruction::MmaInstruction;
 use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, stride, wrapped};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, SLOTS, Schedule};
+use crate::engine::rnn::schedule::{MathPath, PlacedGemm, SLOTS, Schedule};
 use crate::engine::rnn::variables::{
     Gate, Gemm, LayerState, LayerVariables, OperandBuffer, Parameter, PrepackVariables,
     SharedVariables, StageOperand, StageVariables, StepLoad, Weights,
 };
+use crate::engine::rnn::variant::Exchange;
 use crate::engine::signature::{Indent, ctype};
 use crate::expr::Math;
 use crate::graph::Direction;
@@ -183,6 +184,8 @@ impl Writer<'_> {
             fields: addresses.chain(scratch).chain(numbers.into_iter().map(number)).collect(),
             rows: tensors.iter().map(|(slot, _)| elements.row_function(slot)).collect(),
             exchange: schedule.exchange.name(),
+            half_subtiles: schedule.half_subtiles,
+            holds_thread: !schedule.streams,
             reverse: elements.reverse(),
         }
     }
@@ -214,8 +217,6 @@ impl Writer<'_> {
             step_loads: self.step_loads(),
             with_reset: op.with.reset,
             reset: elements.reset(),
-            x_biased: op.with.x_bias,
-            r_biased: op.with.r_bias,
             parameters: self.cell_parameters(),
             stages: self.stages(),
             functions: programs.functions,
@@ -228,6 +229,7 @@ impl Writer<'_> {
             operands: operands.collect(),
             warps_k: schedule.settings.warps_k,
             vectors: self.vectors(),
+            lane_vectors: schedule.lane_vectors,
             vector: self.vector(),
             lengths: op.with.lengths,
             layout: op.layout.name(),
@@ -443,7 +445,7 @@ impl Writer<'_> {
             false => operand(self.schedule.computed_operands(at)),
         };
         if !self.is_reduced() {
-            operand += &format!(" + coords.warp_k * {}::K_PER_WARP", weights.name);
+            operand += &format!(" + coords.warp_k * {}::WARP_ELEMENTS", weights.name);
         }
         Gemm {
             variable: weights.name.to_lowercase(),

@@ -1,32 +1,13 @@
 //! Knobs and schedule of a recurrent layer: which warp holds which weights where.
 
 use crate::dtype::DType;
-use crate::engine::Knob;
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::{GemmShape, Layer};
 use crate::engine::rnn::refusal::{Refusal, THREADS_MAX};
+use crate::engine::rnn::variant::{Exchange, REGISTERS_STEP, Variant};
 use crate::engine::tunable::settings;
 use crate::graph::MatmulMath;
 use crate::target::{Arch, Target};
-
-/// How the blocks of a group exchange h between steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Exchange {
-    /// One block owns all hidden units.
-    None,
-    /// Stores to distributed shared memory (`st.async`).
-    Cluster,
-    /// The same of partial sums: each block multiplies what it has computed with its columns of the
-    /// weights and sends every other the sums for its units (a reduce-scatter).
-    ReduceScatter,
-    /// Writes to global memory and a counter.
-    Counter,
-    /// Words in global memory that tell whether they have been written.
-    Words,
-}
-
-/// Step between values of the knob `weight_registers`.
-pub(super) const REGISTERS_STEP: i64 = 32;
 
 /// MMAs that a tensor core needs in flight: one takes as long as it issues four.
 const MMAS_IN_FLIGHT: i64 = 4;
@@ -34,18 +15,12 @@ const MMAS_IN_FLIGHT: i64 = 4;
 /// Accesses of 16 bytes that a thread has in flight when it receives words, in 32 registers.
 pub(super) const LOADS_MAX: i64 = 8;
 
+/// Registers of a thread that hold biases and other vectors of its units; more stay in shared
+/// memory.
+const LANE_VECTORS_MAX: i64 = 16;
+
 /// Steps whose words have memory of their own: half of them are cleared at once.
 pub(super) const SLOTS: i64 = 32;
-
-/// What distinguishes the persistent engines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Variant {
-    pub(super) engine: &'static str,
-    /// Exchanges, indexed by the knob.
-    pub(super) exchanges: &'static [Exchange],
-    /// Whether weights that do not fit on chip are streamed at every step.
-    pub(super) streams: bool,
-}
 
 /// The arithmetic that runs the GEMMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,12 +62,19 @@ pub(super) struct Schedule {
     /// Groups of CTAs, one per direction and batch tile.
     pub(super) cta_groups: i64,
     pub(super) gemms: Vec<PlacedGemm>,
-    /// Stride between batch rows in shared memory, in elements.
-    pub(super) row_stride: i64,
+    /// Whether a warp has the cells of half a subtile, and a lane one: where warps along K are
+    /// twice as many as subtiles.
+    pub(super) half_subtiles: bool,
+    /// Whether weights may be streamed: registers are for those then.
+    pub(super) streams: bool,
+    /// Elements of a batch row of an operand in shared memory.
+    pub(super) row_elements: i64,
     /// Bytes per element of the GEMM operands.
     pub(super) element_bytes: i64,
     /// Number of bias and parameter vectors, one element per hidden unit of the CTA.
     pub(super) vectors: i64,
+    /// Whether a thread has those of its units in registers.
+    pub(super) lane_vectors: bool,
     /// Estimated registers per thread.
     pub(super) registers: i64,
     /// Clocks per MMA of a tensor core ([`mma_clocks`]).
@@ -168,70 +150,6 @@ impl MathPath {
             (_, MatmulMath::Tf32) => MathPath::MmaTf32,
             _ => MathPath::Simt,
         }
-    }
-}
-
-impl Exchange {
-    /// Name in templates.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Exchange::None => "none",
-            Exchange::Cluster | Exchange::ReduceScatter => "cluster",
-            Exchange::Counter => "counter",
-            Exchange::Words => "words",
-        }
-    }
-
-    /// Whether it uses distributed shared memory.
-    pub(super) fn in_cluster(self) -> bool {
-        matches!(self, Exchange::Cluster | Exchange::ReduceScatter)
-    }
-
-    /// Whether it uses global memory and so requires co-resident blocks.
-    pub(super) fn through_memory(self) -> bool {
-        matches!(self, Exchange::Counter | Exchange::Words)
-    }
-}
-
-impl Variant {
-    /// The first of its exchanges, which are all of one kind.
-    pub(super) fn exchange(self) -> Exchange {
-        self.exchanges[0]
-    }
-
-    /// The knobs, sorted by name.
-    pub(super) fn knobs(self) -> [Knob; 7] {
-        let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
-        let group_ctas: &[i64] = match self.exchange() {
-            Exchange::None => &[1],
-            Exchange::Cluster | Exchange::ReduceScatter => &[2, 4, 8, 16],
-            Exchange::Counter | Exchange::Words => &[2, 4, 8, 16, 32, 64, 96, 128],
-        };
-        let exchanges: Vec<i64> = (0..self.exchanges.len() as i64).collect();
-        let smem_percent: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
-        let weight_registers = [0, 1, 2, 3, 4, 5].map(|steps| steps * REGISTERS_STEP);
-        [
-            knob("batch_tile", "batch rows of a CTA", &[8, 16, 32]),
-            knob(
-                "exchange",
-                "how CTAs exchange h: 0 counter or mbarrier, 1 words that are their own flags or, \
-                 in a cluster, partial sums; those change the order of sums",
-                &exchanges,
-            ),
-            knob("group_ctas", "CTAs that share a batch tile", group_ctas),
-            knob(
-                "smem_percent",
-                "of the other weights, smem-resident; the rest is streamed",
-                smem_percent,
-            ),
-            knob(
-                "warps_k",
-                "warps along K; changes the order of sums, as does a warp's tile of under 4 MMAs",
-                &[1, 2, 4, 8],
-            ),
-            knob("warps_n", "warps along the hidden units", &[1, 2, 4, 8, 16]),
-            knob("weight_registers", "registers of a thread that hold weights", &weight_registers),
-        ]
     }
 }
 
@@ -329,7 +247,7 @@ impl Schedule {
         let exchange_width = shared_ctas * columns;
         let padded_k = |placed: &PlacedGemm| placed.k_steps * k_step * k_warps;
         let row_elements = gemms.iter().map(padded_k).max().unwrap_or(0).max(exchange_width);
-        let row_stride = ceil_div(row_elements, k_step) * k_step + 16 / element_bytes;
+        let row_elements = ceil_div(row_elements, k_step) * k_step;
         let mut schedule = Schedule {
             mma_clocks: mma_clocks(target.arch, path),
             f32_lanes: if target.arch.capability < 86 { 64.0 } else { 128.0 },
@@ -341,17 +259,28 @@ impl Schedule {
             exchange_width,
             cta_groups,
             gemms,
-            row_stride,
+            half_subtiles: false,
+            streams: variant.streams,
+            row_elements,
             element_bytes,
             vectors: vectors(layer),
+            lane_vectors: false,
             registers: 0,
             memory: Memory::default(),
         };
+        schedule.half_subtiles = !reduces
+            && !layer.op.cell.projected
+            && layer.layer_norms_max() == 0
+            && 2 * schedule.unit_groups() * schedule.batch_subtiles() <= warps_k;
         schedule.registers = schedule.estimated_registers(layer);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         if schedule.registers > available {
             return Err(Refusal::Registers { needed: schedule.registers, available });
         }
+        // Where weights leave room for them; streamed ones need it for loads.
+        let lane_vectors = schedule.lane_vectors(layer);
+        let most = LANE_VECTORS_MAX.min(available - schedule.registers);
+        schedule.lane_vectors = !variant.streams && lane_vectors <= most;
         let available = i64::from(target.shared_block_bytes_max);
         schedule.memory = schedule.lay_out(layer, math_bytes);
         if variant.streams && schedule.memory.total > available {
@@ -432,6 +361,12 @@ impl Schedule {
         self.cta_hidden / 8 / self.settings.warps_n
     }
 
+    /// Cells of a lane: two of each subtile of its warp.
+    pub(super) fn lane_cells(&self) -> i64 {
+        let subtiles = self.warp_subtiles(self.unit_groups());
+        if self.half_subtiles { subtiles } else { 2 * subtiles }
+    }
+
     /// 8x8 subtiles of hidden units and batch rows whose cells each warp computes.
     pub(super) fn warp_subtiles(&self, unit_groups: i64) -> i64 {
         ceil_div(unit_groups * self.batch_subtiles(), self.settings.warps_k)
@@ -439,7 +374,7 @@ impl Schedule {
 
     /// Elements of one operand in shared memory.
     pub(super) fn buffer_elements(&self) -> i64 {
-        self.settings.batch_tile * self.row_stride
+        self.settings.batch_tile * self.row_elements
     }
 
     /// Bytes of the partial sums of a block for the units of another.
@@ -476,6 +411,12 @@ impl Schedule {
     /// How many times a thread waits for such loads, of which [`LOADS_MAX`] are in flight at once.
     pub(super) fn word_passes(&self, layer: &Layer<'_>) -> i64 {
         ceil_div(self.word_loads(layer), LOADS_MAX)
+    }
+
+    /// Registers of a thread for the vectors of its units.
+    fn lane_vectors(&self, layer: &Layer<'_>) -> i64 {
+        let words = layer.op.math.dtype().bytes() as i64 / 4;
+        self.warp_subtiles(self.unit_groups()) * self.vectors * words
     }
 
     /// Tiles of 16 weight rows of a warp.
@@ -516,7 +457,7 @@ impl Schedule {
         };
         let cell = &layer.op.cell;
         let inputs = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
-        let values = 2 * (inputs + cell.states.len()) as i64 * words;
+        let values = (inputs + cell.states.len()) as i64 * words;
         let addresses = if self.path == MathPath::Simt { 96 } else { 56 };
         let cells = self.warp_subtiles(self.unit_groups());
         // Layer-norm statistics need all accumulators at once.
@@ -524,7 +465,7 @@ impl Schedule {
             0 => 0,
             count => (4 * count * subtiles + cells * 2 * cell.recurrent_gates() as i64) * words,
         };
-        weights + gemm.max(received) + cells * values + layer_norms + addresses
+        weights + gemm.max(received) + self.lane_cells() * values + layer_norms + addresses
     }
 
     fn lay_out(&self, layer: &Layer<'_>, math_bytes: i64) -> Memory {

@@ -29,6 +29,10 @@ pub(super) struct SharedVariables {
     pub(super) fields: Vec<Field>,
     pub(super) rows: Vec<RowFunction>,
     pub(super) exchange: &'static str,
+    /// Whether warps have halves of subtiles.
+    pub(super) half_subtiles: bool,
+    /// Whether a register is spared for a thread's index.
+    pub(super) holds_thread: bool,
     /// C++ condition.
     pub(super) reverse: &'static str,
 }
@@ -115,8 +119,6 @@ pub(super) struct LayerVariables {
     pub(super) with_reset: bool,
     /// The flag of a row.
     pub(super) reset: Option<String>,
-    pub(super) x_biased: bool,
-    pub(super) r_biased: bool,
     pub(super) parameters: Vec<Parameter>,
     /// Lines of the program of each stage.
     pub(super) stage_programs: Vec<Vec<String>>,
@@ -129,6 +131,8 @@ pub(super) struct LayerVariables {
     pub(super) warps_k: i64,
     /// Biases and parameters of a `unit` in memory, in the order of shared memory.
     pub(super) vectors: Vec<String>,
+    /// Whether a thread has those of its units in registers.
+    pub(super) lane_vectors: bool,
     /// Elements of y per store.
     pub(super) vector: i64,
     pub(super) lengths: bool,

@@ -35,8 +35,8 @@ impl PlannedKernel {
             (u128::from(count) * u128::from(blocks) / u128::from(counters.blocks.max(1))) as u64
         };
         let lines = counters.lines.iter();
-        let lines: BTreeMap<u32, u64> =
-            lines.map(|line| (line.line, all(line.count.warp_instructions))).collect();
+        let lines: BTreeMap<u32, Vec<u64>> =
+            lines.map(|line| (line.line, line.warps.iter().map(|&of| all(of)).collect())).collect();
         // The distinct sectors of a sample say nothing of those of the others.
         let dram_bytes = match counters.blocks == blocks {
             true => counters.dram_bytes(),
@@ -56,7 +56,7 @@ impl PlannedKernel {
             lines: &lines,
             wavefronts: all(total.shared_loads.wavefronts + total.shared_stores.wavefronts),
             copied_bytes: all(total.copies.bytes),
-            cluster_bytes: all(total.copies.cluster_bytes),
+            cluster_sectors: all(total.copies.cluster_sectors),
             l2_bytes: all(total.global.sectors * 32),
             beyond_l1_bytes: all(total.global.beyond_l1(counters.dram_read_bytes)),
             dram_bytes,

@@ -60,6 +60,12 @@ pub fn recurrences() -> Vec<Form> {
         form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
         form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
         form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
+        form(
+            "rnn_halves",
+            "rnn_cluster",
+            lstm([5, 64]),
+            &[("group_ctas", 2), ("warps_k", 2), ("warps_n", 4)],
+        ),
         form("rnn_counter", "rnn_grid", lstm([20, 128]), &[("group_ctas", 2), ("exchange", 0)]),
         form("rnn_words", "rnn_grid", long, &[("group_ctas", 2), ("exchange", 1)]),
         form(
