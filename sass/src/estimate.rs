@@ -13,7 +13,7 @@ use crate::role::{self, Role};
 use crate::sm;
 use kiln_machine::{Machine, Occupancy, Resources};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A launch, with what a simulator or a profile counted.
@@ -169,7 +169,7 @@ impl Estimate {
         let polls = path::polls(code, &flow);
         let polled = path::lines(code, &flow, &polls);
         let roles = role::roles(code, &flow, launch.lines, [launch.blocks, warps_block], &polled);
-        Estimate::with(code, &flow, (execution, roles), machine, launch)
+        Estimate::with(code, &flow, &polls, (execution, roles), machine, launch)
     }
 
     /// Looks at a kernel of which nothing was counted, as a block of one warp: of the estimate, the
@@ -191,12 +191,14 @@ impl Estimate {
             dram_bytes: 0,
             order: None,
         };
-        Estimate::with(code, &flow, (execution, roles), machine, &launch)
+        let polls = path::polls(code, &flow);
+        Estimate::with(code, &flow, &polls, (execution, roles), machine, &launch)
     }
 
     fn with(
         code: &Code,
         flow: &Flow,
+        polls: &BTreeSet<usize>,
         (mut execution, mut roles): (Execution, Vec<Role>),
         machine: &Machine,
         launch: &Launch<'_>,
@@ -204,8 +206,7 @@ impl Estimate {
         let architecture = Architecture::of(code.architecture).on(machine);
         let warps_block = u64::from(launch.threads.div_ceil(32).max(1));
         let warps = launch.blocks.max(1) * warps_block;
-        let polls = path::polls(code, flow);
-        for &poll in &polls {
+        for &poll in polls {
             execution.once(flow, &flow.loops[poll]);
             roles.iter_mut().for_each(|role| role.execution.once(flow, &flow.loops[poll]));
         }
@@ -221,7 +222,7 @@ impl Estimate {
         let dram_bytes = (launch.dram_bytes + again) as f64;
 
         let pushed = launch.cluster_sectors as f64 / launch.blocks.max(1) as f64;
-        let mut path = Path::new(code, flow, (&execution, &roles), &architecture, &polls, pushed);
+        let mut path = Path::new(code, flow, (&execution, &roles), &architecture, polls, pushed);
         path.global = global_latency(&architecture, dram_bytes, launch.l2_bytes as f64);
         let routes = path.routes(warps_block);
         let longest = path.longest(&routes);
@@ -271,7 +272,7 @@ impl Estimate {
             })
             .collect();
         loops.sort_by_key(|each| each.addresses);
-        let findings = finding::find(code, flow, &execution, &polls);
+        let findings = finding::find(code, flow, &execution, polls);
         let mean = Mix {
             instructions: mix.instructions / warps as f64,
             pipes: mix

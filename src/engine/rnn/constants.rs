@@ -32,7 +32,11 @@ impl Writer<'_> {
             schedule.unit_groups() * subtiles,
             "8 x 8 subtiles of units and batch rows, of the warps along K",
         );
-        add("LANE_CELLS", schedule.lane_cells(), "two of each subtile of a warp");
+        let of = match schedule.half_subtiles {
+            true => "one, of half a subtile",
+            false => "two of each subtile of a warp",
+        };
+        add("LANE_CELLS", schedule.lane_cells(), of);
         add("CTA_OUTPUT", self.cta_output(), "columns of h of a CTA");
         add("VECTOR", self.vector(), "elements of y per store");
         if !schedule.mma() {
