@@ -10,7 +10,7 @@ use kiln::layers::{PersistentRnn, RnnPack};
 use kiln::plan::Problem;
 use kiln::reference::{self, Expected};
 use kiln::rnn::{Network, Role};
-use kiln::{Config, Kiln, TensorDesc, plan};
+use kiln::{Config, DType, Kiln, TensorDesc, plan};
 use serde::Deserialize;
 
 use crate::harness::{self, Values};
@@ -33,7 +33,11 @@ fn cases() -> Vec<(String, Network)> {
 
 /// Tensors of a case in the container, by uid.
 fn values(name: &str, tensors: &[TensorDesc]) -> HashMap<i64, Vec<f64>> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/rnn/torch.safetensors");
+    values_in("torch.safetensors", name, tensors)
+}
+
+fn values_in(container: &str, name: &str, tensors: &[TensorDesc]) -> HashMap<i64, Vec<f64>> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/rnn").join(container);
     let named = tensors
         .iter()
         .map(|tensor| TensorDesc { name: format!("{name}/{}", tensor.name), ..tensor.clone() });
@@ -160,6 +164,94 @@ fn beginnings_of_torchs_sequences_are_sequences() {
             }
         }
     }
+}
+
+/// A case of `tests/data/rnn/torch_wide.py`.
+#[derive(Deserialize)]
+struct Wide {
+    name: String,
+    lengths: Vec<f64>,
+    problem: serde_json::Value,
+}
+
+/// `values` of `tests/data/rnn/torch_wide.py`.
+fn hashed(tensor: &TensorDesc) -> Vec<f64> {
+    let seed = tensor
+        .name
+        .bytes()
+        .fold(0x811c_9dc5u32, |seed, byte| (seed ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let scale = match tensor.name.split('_').next() {
+        Some("weight") => 0.125,
+        Some("bias") => 0.25,
+        Some("h") => 0.5,
+        _ => 1.0,
+    };
+    let value = |at: i64| {
+        let mut mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ seed;
+        for (shift, factor) in [(16, 0x85eb_ca6b), (13, 0xc2b2_ae35)] {
+            mixed = (mixed ^ mixed >> shift).wrapping_mul(factor);
+        }
+        mixed ^= mixed >> 16;
+        (f64::from(mixed % 255) - 127.0) / 128.0 * scale
+    };
+    (0..tensor.dims.iter().product()).map(value).collect()
+}
+
+/// Networks wide enough for several blocks and warps, in every type, are within the reference's
+/// bounds of what torch computes in double precision, on every class of target.
+#[test]
+fn wide_networks_of_every_type_agree_with_torch() {
+    let cases: Vec<Wide> =
+        serde_json::from_str(include_str!("../data/rnn/torch_wide.json")).expect("well-formed");
+    let targets = ["t4", "a100", "h100", "b200", "rtx5090"];
+    let modes = [Mode::A, Mode::B, Mode::Fallback];
+    let of = |target: &&'static str| modes.map(|mode| (*target, mode));
+    let ways: Vec<(&str, Mode)> = targets.iter().flat_map(of).collect();
+    let mut runs = 0;
+    for Wide { name, lengths, problem } in cases {
+        for (dtype, math) in [("f16", None), ("bf16", None), ("f32", None), ("f32", Some("tf32"))] {
+            let mut problem = problem.clone();
+            problem["rnn"]["dtype"] = dtype.into();
+            if let Some(math) = math {
+                problem["rnn"]["math"] = math.into();
+            }
+            let network = Network::from_json(&problem.to_string()).expect("a case");
+            let named = network.named_inputs().into_iter().map(|tensor| match &*tensor.name {
+                "lengths" => (tensor.uid, lengths.clone()),
+                _ => (tensor.uid, hashed(&tensor)),
+            });
+            let inputs = network.initial_values(named.collect()).expect("as many");
+            let expected = reference::evaluate(&network.graph, &inputs).expect("inputs fit");
+            let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds));
+            let bounds = network.named_values(&bounds.collect());
+            let outputs = network.named_outputs();
+            let written = outputs.iter().map(|of| TensorDesc { dtype: DType::F32, ..of.clone() });
+            let written: Vec<TensorDesc> = written.collect();
+            let torch = values_in("torch_wide.safetensors", &name, &written);
+            for (at, (target, mode)) in ways.iter().enumerate() {
+                // Those of a case in all types are of four targets, and of all modes.
+                if !harness::all_are_wanted() && 4 * runs % ways.len() != at {
+                    continue;
+                }
+                let seed = (runs + at) as u64;
+                let Some(kiln) = harness::simulated_by(target, seed, *mode) else { continue };
+                let what = format!("{name}, {dtype}, {math:?}, {target}, {mode:?}");
+                let actual = harness::run(kiln, &network.graph, None, &inputs);
+                let actual = actual.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+                let actual = network.named_values(&actual);
+                for tensor in &outputs {
+                    let (values, bounds) =
+                        (torch[&tensor.uid].clone(), bounds[&tensor.uid].clone());
+                    let expected = Expected { values, bounds };
+                    if let Some(worst) = expected.worst(&actual[&tensor.uid]) {
+                        assert!(worst.ratio <= 1.0, "{what}: {tensor}: {worst:?}");
+                    }
+                }
+            }
+            runs += 1;
+        }
+    }
+    assert_eq!(runs, 20);
 }
 
 /// Fast activations are further from torch's, by no more than their bounds, at their worst.

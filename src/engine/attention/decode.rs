@@ -20,13 +20,14 @@ const SPLIT_MAX: i64 = 32;
 /// Minimum number of keys per split: fewer do not amortise the combine kernel.
 const PART_KEYS_MIN: i64 = 256;
 
-/// Blocks per SM that keep memory busy. A block of one warp streams 8.8 GB/s, however many there
-/// are up to these (H200, 134 to 2147 MB of keys and values: 1.1 TB/s with 128 blocks, 2.2 with
-/// 256, 4.2 with 512).
+/// Blocks per SM that keep memory busy. On an H200 a block of one warp streamed 8.8 GB/s, however
+/// many there were up to these (134 to 2147 MB of keys and values: 1.1 TB/s with 128 blocks, 2.2
+/// with 256, 4.2 with 512). It formed the address of every copy anew then; now a step takes a third
+/// of the clocks (`kiln sass`), so that half as many blocks would do, which was not measured.
 const BLOCKS_EACH: i64 = 4;
 
 /// Bytes of keys and values that each block must be spared for another kernel to join the parts:
-/// 30 us of its stream, several times what a launch takes, since the join was not measured.
+/// 10 us of its stream, several times what a launch takes, since the join was not measured.
 const JOIN_BYTES: i64 = 256 << 10;
 
 /// Maximum bytes of a tile of K or V, whichever is larger, for `cta_k` above 16.

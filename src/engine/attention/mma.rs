@@ -107,15 +107,18 @@ impl Mma<'_> {
     }
 
     /// A tile; without a score program or dropout, which need registers, also with fewer warps, and
-    /// for small heads also with Q in registers.
+    /// for small heads also with Q in registers. On GeForce Blackwell the assembler spills a few
+    /// words of 32 rows of both.
     fn variants(&self, tile: Settings) -> impl Iterator<Item = Settings> {
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
         let is_plain = !self.0.problem.is_modified();
         let holds = is_plain && !self.0.is_tf32() && depth.max(width) <= 64;
         let wide = Settings { warp_q: 32, ..tile };
+        let is_geforce = self.0.target.arch.capability >= 120;
         let held = [tile, wide].map(|of| Settings { hold_q: 1, ..of });
+        let held = held.into_iter().filter(move |of| !(is_geforce && of.warp_q == 32));
         let own = [tile, wide].into_iter().take(if is_plain { 2 } else { 1 });
-        own.chain(held.into_iter().filter(move |_| holds))
+        own.chain(held.filter(move |_| holds))
     }
 }
 

@@ -41,7 +41,7 @@ fn case_of(seed: u64) -> Case {
         depth,
         width,
     };
-    let page = random.pick(&[5, 8, 16]);
+    let page = random.pick(&[5, 8, 16, 32]);
     let op = operation(&mut random, &shape, page);
     let dtype = random.pick(&[DType::F16, DType::Bf16, DType::F16, DType::F32]);
     let mut storage = [(); 4].map(|()| {

@@ -74,7 +74,8 @@ fn lengths(
     let op = Attention { key_lengths: true, ..op };
     let (batches, depth, width) = (2, 64, 64);
     let shape = AttentionShape { batches, heads, kv_heads, queries, keys, depth, width };
-    let storage = [DType::Bf16, kv, kv, DType::F32].map(Storage::packed);
+    let packed = |dtype| Storage { page: 8, ..Storage::packed(dtype) };
+    let storage = [DType::Bf16, kv, kv, DType::F32].map(packed);
     let paged = op.paged;
     let mut case = attention::case_of(op, shape, storage, [true; 4], 3);
     if paged {
@@ -399,7 +400,7 @@ fn attentions() -> Vec<Form> {
         form(
             "attention_paged",
             "attention_decode",
-            lengths(paged, Bf16, [2, 1], [2, 90]),
+            lengths(paged, Bf16, [2, 1], [2, 96]),
             &[("cta_k", 16)],
         ),
         form(

@@ -1,0 +1,97 @@
+"""Writes torch_wide.json and torch_wide.safetensors: what torch computes, in double precision, of
+networks whose kernels have several blocks and warps.
+
+    pip install torch safetensors numpy
+    python3 tests/data/rnn/torch_wide.py
+
+Their inputs and weights are not written: `values` makes them, as `tests/it/rnn_torch.rs` does. They
+have at most 8 bits, so that they are the same in every type. Outputs are written in f32. Written with
+torch 2.15.0 on a CPU.
+"""
+
+import json
+from pathlib import Path
+
+import numpy
+import torch
+from safetensors.torch import save_file
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+# Largest magnitudes of inputs; those of weights and biases are smaller.
+SCALES = {"input": 1.0, "h_0": 0.5, "c_0": 1.0, "weight": 0.125, "bias": 0.25}
+
+torch.set_default_dtype(torch.float64)
+
+
+def values(name, shape):
+    """Multiples of 1/128 of the scale, by a hash of the name (FNV-1a) and the element's number."""
+    seed = 0x811C9DC5
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x01000193 % 2**32
+    with numpy.errstate(over="ignore"):
+        mixed = numpy.arange(numpy.prod(shape), dtype=numpy.uint32) * numpy.uint32(0x9E3779B1)
+        mixed ^= numpy.uint32(seed)
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            mixed = (mixed ^ mixed >> numpy.uint32(shift)) * numpy.uint32(factor)
+        mixed ^= mixed >> numpy.uint32(16)
+    scale = SCALES[name.split("_")[0] if name.split("_")[0] in SCALES else name]
+    exact = (mixed % 255).astype(numpy.float64) - 127
+    return torch.from_numpy(exact / 128 * scale).reshape(shape)
+
+
+def case(name, cell, module, steps, batch, lengths=None):
+    """The problem of a module, and what it computes."""
+    directions = 2 if module.bidirectional else 1
+    with torch.no_grad():
+        for key, parameter in module.named_parameters():
+            parameter.copy_(values(key, tuple(parameter.shape)))
+        x = values("input", (steps, batch, module.input_size))
+        count = module.num_layers * directions
+        states = {"h_0": values("h_0", (count, batch, module.proj_size or module.hidden_size))}
+        if cell == "lstm":
+            states["c_0"] = values("c_0", (count, batch, module.hidden_size))
+        given = tuple(states.values()) if cell == "lstm" else states["h_0"]
+        if lengths:
+            x = pack_padded_sequence(x, lengths, enforce_sorted=False)
+        output, last = module(x, given)
+    if lengths:
+        output, _ = pad_packed_sequence(output, total_length=steps)
+    outputs = {"output": output, "h_n": last[0] if cell == "lstm" else last}
+    if cell == "lstm":
+        outputs["c_n"] = last[1]
+    rnn = {
+        "cell": cell,
+        "input_size": module.input_size,
+        "hidden_size": module.hidden_size,
+        "layers": module.num_layers,
+        "direction": "both" if module.bidirectional else "forward",
+        "bias": "double",
+        "batch": batch,
+        "steps": steps,
+        "tensors": [*states, *(["lengths"] if lengths else []), "h_n"],
+    }
+    if cell == "lstm":
+        rnn["tensors"].append("c_n")
+    if module.proj_size:
+        rnn["projection_size"] = module.proj_size
+    problem = {"name": name, "lengths": lengths or [], "problem": {"rnn": rnn}}
+    return problem, {f"{name}/{key}": value.float().contiguous() for key, value in outputs.items()}
+
+
+def main():
+    lstm, gru = torch.nn.LSTM, torch.nn.GRU
+    made = [
+        case("lstm_256", "lstm", lstm(24, 256), 6, 8),
+        case("lstm_512_lengths", "lstm", lstm(40, 512), 4, 11, [4, 1, 3, 4, 2, 4, 1, 3, 4, 2, 3]),
+        case("lstm_projected", "lstm", lstm(16, 320, proj_size=136), 4, 8),
+        case("gru_256_both", "gru", gru(24, 256, num_layers=2, bidirectional=True), 4, 9),
+        case("tanh_520", "tanh", torch.nn.RNN(16, 520), 5, 17),
+    ]
+    here = Path(__file__).parent
+    save_file({key: value for _, own in made for key, value in own.items()},
+              here / "torch_wide.safetensors")
+    lines = ",\n".join(json.dumps(problem) for problem, _ in made)
+    (here / "torch_wide.json").write_text(f"[\n{lines}\n]\n")
+
+
+main()
