@@ -87,11 +87,13 @@ impl Mma<'_> {
         }
         let is_modified = self.0.problem.is_modified();
         let has_dropout = self.0.problem.op.dropout.is_some();
-        let is_tight = width > 96 && self.0.target.arch.capability >= 120;
+        let tight_from = if is_modified { 90 } else { 120 };
+        let is_tight = width > 96 && self.0.target.arch.capability >= tight_from;
         let tiles = match is_tf32 {
             false if width > 128 => TILES_HEAVY,
-            // The assembler spills a few words with 32 rows: on Hopper with a causal band and
-            // twice the keys, with dropout beside a window, and on GeForce Blackwell.
+            // The assembler spills a few words with 32 rows: with a causal band and twice the keys,
+            // with dropout beside a window, from Hopper on with a score program, and on GeForce
+            // Blackwell.
             false if is_modified && (width > 64 && has_dropout || is_tight) => &TILES_MODIFIED[1..],
             false if is_modified => TILES_MODIFIED,
             false if is_tight => &TILES_PLAIN[2..],
