@@ -66,8 +66,9 @@ fn pixels_cost_what_matrices_do() {
 }
 
 /// The gradient of a filter reads each element of the response once, and of the image what its
-/// strips and the taps around them cover: 38 rows of 46 columns, as forward. An output, 9
-/// multiply-adds, takes a third of what `convolution_direct` does; partials are read once.
+/// strips and the taps around them cover: 38 rows of 48 columns, two of them at the edges in the
+/// place of padding. An output, 9 multiply-adds, takes a third of what `convolution_direct` does;
+/// partials are read once.
 #[test]
 fn depthwise_filters_read_what_they_must() {
     let graph = convolution::graph(json!({
@@ -76,7 +77,7 @@ fn depthwise_filters_read_what_they_must() {
         "lay": "channels_last",
     }));
     let (groups, taps, outputs) = (32, 9, 2 * 32 * 32 * 32_u64);
-    let (image, response, result) = (2 * 2 * groups * 38 * 46, 2 * outputs, 2 * groups * taps);
+    let (image, response, result) = (2 * 2 * groups * 38 * 48, 2 * outputs, 2 * groups * taps);
     let own = |split: u64| {
         let knobs = format!("{{items=4, rows=8, split={split}, strip=4, threads=128}}");
         count(&graph, &format!("convolution_depthwise_filter{knobs}"))

@@ -24,10 +24,10 @@ const NAME: &str = "convolution_depthwise_filter";
 
 /// Threads that hide each other's latency, and those of [`REGISTERS_BUSY`] that an SM has at a
 /// time.
-const THREADS_SM: i64 = 768;
+const THREADS_SM: i64 = 512;
 
 /// The most registers that are expected of a thread of which an SM has enough.
-const REGISTERS_BUSY: i64 = 96;
+const REGISTERS_BUSY: i64 = 128;
 
 /// The most partials of a sum by the heuristic.
 const SPLIT_MAX: i64 = 256;

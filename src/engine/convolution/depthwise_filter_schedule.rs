@@ -5,11 +5,11 @@ use crate::engine::convolution::problem::Problem;
 use crate::engine::convolution::walk::Walk;
 use crate::engine::tunable::settings;
 
-/// Registers of a thread besides those of its sums and elements: ptxas takes 12 to 24.
-const REGISTERS_OWN: i64 = 24;
+/// Registers of a thread besides those of its sums and elements.
+const REGISTERS_OWN: i64 = 20;
 
 /// The most registers that a setting is expected to take, below which nothing spills.
-const REGISTERS_MAX: i64 = 192;
+const REGISTERS_MAX: i64 = 204;
 
 /// Threads of a warp.
 const WARP: i64 = 32;
@@ -93,7 +93,8 @@ impl Extents {
     }
 
     pub(super) fn registers(&self, Settings { items, strip, .. }: Settings) -> i64 {
-        let elements = volume(&self.walk.taps) + self.walk.ages() * strip + 2;
+        // Sums, rows of the response, and what is read of a row of the image.
+        let elements = volume(&self.walk.taps) + self.walk.ages() * strip + self.walk.span(strip);
         REGISTERS_OWN + self.sum_bytes / 4 * items * elements
     }
 
