@@ -1,6 +1,7 @@
 //! torch's networks: `tests/data/rnn/torch_cases.py` ran them.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use kiln::device::DeviceChoice;
@@ -45,6 +46,13 @@ fn values_in(container: &str, name: &str, tensors: &[TensorDesc]) -> HashMap<i64
     plan::read_values(&path, named.iter()).expect("the container has the case's tensors")
 }
 
+/// Panics where results of a tensor are further from what is expected than its bounds.
+fn expect_near(expected: &Expected, actual: &[f64], what: impl Display) {
+    if let Some(worst) = expected.worst(actual) {
+        assert!(worst.ratio <= 1.0, "{what}: {worst:?}");
+    }
+}
+
 /// Panics where a result is further from torch's than both may be from what is meant: both compute
 /// in f32, in an order of their own, which is what the reference bounds.
 fn compare(name: &str, network: &Network, inputs: &Values, actual: &Values, what: &str) {
@@ -56,9 +64,7 @@ fn compare(name: &str, network: &Network, inputs: &Values, actual: &Values, what
     for tensor in &outputs {
         let bounds = bounds[&tensor.uid].iter().map(|bound| 2.0 * bound).collect();
         let expected = Expected { values: torch[&tensor.uid].clone(), bounds };
-        if let Some(worst) = expected.worst(&actual[&tensor.uid]) {
-            assert!(worst.ratio <= 1.0, "{what}: {name}: {tensor}: {worst:?}");
-        }
+        expect_near(&expected, &actual[&tensor.uid], format_args!("{what}: {name}: {tensor}"));
     }
 }
 
@@ -157,10 +163,8 @@ fn beginnings_of_torchs_sequences_are_sequences() {
                     bounds: bounds.iter().map(|bound| 2.0 * bound).collect(),
                 };
                 let actual = forward(kiln, &mut built, (&network, &inputs), steps, Role::Output);
-                if let Some(worst) = expected.worst(&actual) {
-                    let target = kiln.device().target();
-                    assert!(worst.ratio <= 1.0, "{name}, {steps} steps, {target}: {worst:?}");
-                }
+                let target = kiln.device().target();
+                expect_near(&expected, &actual, format_args!("{name}, {steps} steps, {target}"));
             }
         }
     }
@@ -223,11 +227,16 @@ fn wide_networks_of_every_type_agree_with_torch() {
             let inputs = network.initial_values(named.collect()).expect("as many");
             let expected = reference::evaluate(&network.graph, &inputs).expect("inputs fit");
             let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds));
-            let bounds = network.named_values(&bounds.collect());
+            let mut bounds = network.named_values(&bounds.collect());
             let outputs = network.named_outputs();
             let written = outputs.iter().map(|of| TensorDesc { dtype: DType::F32, ..of.clone() });
             let written: Vec<TensorDesc> = written.collect();
             let torch = values_in("torch_wide.safetensors", &name, &written);
+            let expected = torch.into_iter().map(|(uid, values)| {
+                let bounds = bounds.remove(&uid).expect("a bound for each");
+                (uid, Expected { values, bounds })
+            });
+            let expected: HashMap<i64, Expected> = expected.collect();
             for (at, (target, mode)) in ways.iter().enumerate() {
                 // Those of a case in all types are of four targets, and of all modes.
                 if !harness::all_are_wanted() && 4 * runs % ways.len() != at {
@@ -240,12 +249,8 @@ fn wide_networks_of_every_type_agree_with_torch() {
                 let actual = actual.unwrap_or_else(|error| panic!("{what}: {error:?}"));
                 let actual = network.named_values(&actual);
                 for tensor in &outputs {
-                    let (values, bounds) =
-                        (torch[&tensor.uid].clone(), bounds[&tensor.uid].clone());
-                    let expected = Expected { values, bounds };
-                    if let Some(worst) = expected.worst(&actual[&tensor.uid]) {
-                        assert!(worst.ratio <= 1.0, "{what}: {tensor}: {worst:?}");
-                    }
+                    let (expected, actual) = (&expected[&tensor.uid], &actual[&tensor.uid]);
+                    expect_near(expected, actual, format_args!("{what}: {tensor}"));
                 }
             }
             runs += 1;

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-# Largest magnitudes of inputs; those of weights and biases are smaller.
+# Largest magnitudes of tensors whose names begin so.
 SCALES = {"input": 1.0, "h_0": 0.5, "c_0": 1.0, "weight": 0.125, "bias": 0.25}
 
 torch.set_default_dtype(torch.float64)
@@ -34,7 +34,7 @@ def values(name, shape):
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
             mixed = (mixed ^ mixed >> numpy.uint32(shift)) * numpy.uint32(factor)
         mixed ^= mixed >> numpy.uint32(16)
-    scale = SCALES[name.split("_")[0] if name.split("_")[0] in SCALES else name]
+    scale = next(scale for kind, scale in SCALES.items() if name.startswith(kind))
     exact = (mixed % 255).astype(numpy.float64) - 127
     return torch.from_numpy(exact / 128 * scale).reshape(shape)
 
