@@ -46,6 +46,13 @@ fn values_in(container: &str, name: &str, tensors: &[TensorDesc]) -> HashMap<i64
     plan::read_values(&path, named.iter()).expect("the container has the case's tensors")
 }
 
+/// Bounds of a network's results in the type and math that it has, by uid.
+fn bounds_of(network: &Network, inputs: &Values) -> Values {
+    let expected = reference::evaluate(&network.graph, inputs).expect("inputs fit");
+    let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds));
+    network.named_values(&bounds.collect())
+}
+
 /// Panics where results of a tensor are further from what is expected than its bounds.
 fn expect_near(expected: &Expected, actual: &[f64], what: impl Display) {
     if let Some(worst) = expected.worst(actual) {
@@ -56,9 +63,7 @@ fn expect_near(expected: &Expected, actual: &[f64], what: impl Display) {
 /// Panics where a result is further from torch's than both may be from what is meant: both compute
 /// in f32, in an order of their own, which is what the reference bounds.
 fn compare(name: &str, network: &Network, inputs: &Values, actual: &Values, what: &str) {
-    let expected = reference::evaluate(&network.graph, inputs).expect("inputs fit");
-    let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds)).collect();
-    let (actual, bounds) = (network.named_values(actual), network.named_values(&bounds));
+    let (actual, bounds) = (network.named_values(actual), bounds_of(network, inputs));
     let outputs = network.named_outputs();
     let torch = values(name, &outputs);
     for tensor in &outputs {
@@ -155,9 +160,7 @@ fn beginnings_of_torchs_sequences_are_sequences() {
                 let inputs = network.initial_values(named.collect()).expect("as many");
                 let y = network.named_outputs().into_iter().find(|of| of.name == "output");
                 let y = y.expect("there is one");
-                let expected = reference::evaluate(&network.graph, &inputs).expect("inputs fit");
-                let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds));
-                let bounds = &network.named_values(&bounds.collect())[&y.uid];
+                let bounds = &bounds_of(&network, &inputs)[&y.uid];
                 let expected = Expected {
                     values: torch["output"][..bounds.len()].to_vec(),
                     bounds: bounds.iter().map(|bound| 2.0 * bound).collect(),
@@ -225,9 +228,7 @@ fn wide_networks_of_every_type_agree_with_torch() {
                 _ => (tensor.uid, hashed(&tensor)),
             });
             let inputs = network.initial_values(named.collect()).expect("as many");
-            let expected = reference::evaluate(&network.graph, &inputs).expect("inputs fit");
-            let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds));
-            let mut bounds = network.named_values(&bounds.collect());
+            let mut bounds = bounds_of(&network, &inputs);
             let outputs = network.named_outputs();
             let written = outputs.iter().map(|of| TensorDesc { dtype: DType::F32, ..of.clone() });
             let written: Vec<TensorDesc> = written.collect();
