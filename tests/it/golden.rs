@@ -31,7 +31,7 @@ use crate::reduction::{residual_rms, softmax};
 use crate::resample;
 use crate::resident_loop;
 use crate::rng;
-use crate::rows::layer as layer_norm;
+use crate::rows::{backward as layer_norm_backward, layer as layer_norm};
 use crate::signal;
 use crate::views;
 
@@ -164,6 +164,8 @@ fn golden_reductions() {
     assert_golden("sm75_reduction_f32_resident.cu", &sources("reduction", &softmax_of(1000)));
     let long = softmax_of(1 << 20);
     assert_golden("sm75_reduction_f32_streamed.cu", &sources("reduction", &long));
+    let gradients = kernels("reduction", &layer_norm_backward(DType::Bf16, [4096, 8192]), &[]);
+    assert_golden("sm75_reduction_bf16_staged.cu", &gradients[0]);
     let centred = sources("reduction_columns", &centred([512, 512, 768]));
     assert_golden("sm75_reduction_bf16_columns.cu", &centred);
 }

@@ -475,6 +475,23 @@ pub fn check(
     compare(graph, inputs, &actual, what);
 }
 
+/// `values` of `tests/data/hashed.py`.
+pub fn hashed(tensor: &TensorDesc, scale: f64) -> Vec<f64> {
+    let seed = tensor
+        .name
+        .bytes()
+        .fold(0x811c_9dc5u32, |seed, byte| (seed ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let value = |at: i64| {
+        let mut mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ seed;
+        for (shift, factor) in [(16, 0x85eb_ca6b), (13, 0xc2b2_ae35)] {
+            mixed = (mixed ^ mixed >> shift).wrapping_mul(factor);
+        }
+        mixed ^= mixed >> 16;
+        (f64::from(mixed % 255) - 127.0) / 128.0 * scale
+    };
+    (0..tensor.dims.iter().product()).map(value).collect()
+}
+
 /// Deterministic values with a prime period, in [-span, span], rounded to what storage holds.
 pub fn fill(tensor: &TensorDesc, seed: u64, span: f64) -> Vec<f64> {
     let count = tensor.elements().expect("tensors under test are small") as u64;

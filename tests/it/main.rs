@@ -74,6 +74,7 @@ mod mutants;
 mod mutations;
 mod norm;
 mod norm_data;
+mod norm_torch;
 mod not_a_number;
 mod notes;
 mod observability;

@@ -181,27 +181,15 @@ struct Wide {
     problem: serde_json::Value,
 }
 
-/// `values` of `tests/data/rnn/torch_wide.py`.
+/// The inputs of `tests/data/rnn/torch_wide.py`.
 fn hashed(tensor: &TensorDesc) -> Vec<f64> {
-    let seed = tensor
-        .name
-        .bytes()
-        .fold(0x811c_9dc5u32, |seed, byte| (seed ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let scale = match tensor.name.split('_').next() {
         Some("weight") => 0.125,
         Some("bias") => 0.25,
         Some("h") => 0.5,
         _ => 1.0,
     };
-    let value = |at: i64| {
-        let mut mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ seed;
-        for (shift, factor) in [(16, 0x85eb_ca6b), (13, 0xc2b2_ae35)] {
-            mixed = (mixed ^ mixed >> shift).wrapping_mul(factor);
-        }
-        mixed ^= mixed >> 16;
-        (f64::from(mixed % 255) - 127.0) / 128.0 * scale
-    };
-    (0..tensor.dims.iter().product()).map(value).collect()
+    harness::hashed(tensor, scale)
 }
 
 /// Networks wide enough for several blocks and warps, in every type, are within the reference's

@@ -67,6 +67,12 @@ pub fn layer(dtype: DType, dims: [i64; 2]) -> OperationGraph {
     norm(Op::NormForward(op), dtype, dims)
 }
 
+/// The gradients of a layer norm from statistics that are given.
+pub fn backward(dtype: DType, dims: [i64; 2]) -> OperationGraph {
+    let op = NormBackward { statistics: true, ..NormBackward::new(NormMode::Layer) };
+    norm(Op::NormBackward(op), dtype, dims)
+}
+
 #[test]
 fn every_target_compiles_without_spills() {
     let mut sources = Vec::new();
@@ -83,14 +89,23 @@ fn every_target_compiles_without_spills() {
         residual_rms([4096, 5120]),
         norm(Op::NormBackward(NormBackward::new(NormMode::Layer)), DType::Bf16, [4096, 1024]),
         norm(Op::NormBackward(NormBackward::new(NormMode::Rms)), DType::F32, [4096, 768]),
+        backward(DType::Bf16, [4096, 4096]),
+        backward(DType::Bf16, [4096, 8192]),
+        backward(DType::F16, [4096, 12_288]),
+        backward(DType::Bf16, [4096, 16_384]),
+        backward(DType::F32, [4096, 8192]),
+        softmax(DType::Bf16, &[4096, 32_000], false),
         channels(),
         long(),
     ];
     for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
         let target = Target::named(name).unwrap();
         for graph in &graphs {
+            // What does not fit next to sums of columns is divided.
+            let Ok(supported) = engine::supported("reduction", graph.canonical(), &target) else {
+                continue;
+            };
             let config = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
-            let supported = engine::supported("reduction", graph.canonical(), &target).unwrap();
             sources.extend(harness::sources(&format!("{name}, {graph}"), &*supported, &config));
         }
     }
@@ -155,7 +170,7 @@ fn rows_of_a_cluster_are_read_once() {
 fn long_rows_are_read_twice() {
     let (rows, columns) = (2, 20_000);
     let graph = layer(DType::F32, [rows, columns]);
-    let config = "reduction{cluster=1, grid=0, items=2, split=1, threads=256, threads_row=256, \
+    let config = "reduction{cluster=1, grid=0, items=2, split=1, stages=0, threads=256, threads_row=256, \
                   vector=4}";
     let counters = harness::count(&graph, Some(&config.parse().unwrap()), &inputs(&graph));
     // Beside the data, scale and bias in each row, and a sector for each statistic.
@@ -171,10 +186,10 @@ fn long_rows_are_read_twice() {
 fn variances_of_rows_that_are_read_again() {
     let columns = 5003;
     let configs = [
-        "cluster=1, grid=0, items=1, split=1, threads=128, threads_row=32, vector=4",
-        "cluster=1, grid=1, items=4, split=1, threads=128, threads_row=1, vector=2",
-        "cluster=1, grid=0, items=2, split=1, threads=256, threads_row=256, vector=1",
-        "cluster=1, grid=0, items=2, split=4, threads=128, threads_row=128, vector=4",
+        "cluster=1, grid=0, items=1, split=1, stages=0, threads=128, threads_row=32, vector=4",
+        "cluster=1, grid=1, items=4, split=1, stages=0, threads=128, threads_row=1, vector=2",
+        "cluster=1, grid=0, items=2, split=1, stages=0, threads=256, threads_row=256, vector=1",
+        "cluster=1, grid=0, items=2, split=4, stages=0, threads=128, threads_row=128, vector=4",
     ];
     let (small, sign) = (|at: usize| (at * 7919 % 251) as f64 / 125.0 - 1.0, [1.0, -1.0]);
     let values: [&dyn Fn(usize) -> f64; 6] = [
@@ -217,7 +232,7 @@ fn gradients_of_long_rows_are_divided() {
     let target = harness::kiln().device().target();
     let engine = engine::engine_named("reduction").unwrap();
     let error = engine.support(graph.canonical(), target).unwrap_err().to_string();
-    assert!(error.contains("do not fit registers next to sums"), "{error}");
+    assert!(error.contains("do not fit next to sums"), "{error}");
     let plan = harness::kiln().plan(&graph).unwrap();
     assert!(plan.parts().len() > 1, "{plan:?}");
     let inputs = inputs(&graph);

@@ -3,8 +3,9 @@
 //!
 //! A row is the set of elements that is reduced to one value. Where it fits the registers of the
 //! threads that share it, it is read from memory once, whatever the number of reductions; from
-//! sm_90 on these may be the threads of a cluster's blocks. A longer row is read again in each
-//! phase. A few long rows are split over several blocks, whose partial results the next kernel
+//! sm_90 on these may be the threads of a cluster's blocks. From sm_80 on rows may wait in shared
+//! memory, copied while another one is reduced, which leaves registers to sums of columns. A longer
+//! row is read again in each phase. A few long rows are split over several blocks, whose partial results the next kernel
 //! combines. Sums of columns over all rows, such as the gradients of a norm's parameters, are
 //! fused: each block sums its own rows, a second kernel the blocks' partials. The order of
 //! additions depends on the knobs alone, so results are reproducible.
@@ -20,6 +21,7 @@ mod parameters;
 mod phases;
 mod schedule;
 mod space;
+mod staging;
 mod step;
 mod template;
 mod variance;
@@ -77,10 +79,11 @@ impl Engine for ReductionEngine {
         if space.has_sums() && !decision.is_resident() {
             let columns = space.columns.count();
             return Err(Error::not_supported(format!(
-                "rows of {columns} elements do not fit registers next to sums of their columns"
+                "rows of {columns} elements do not fit next to sums of their columns, neither in \
+                 registers nor in shared memory"
             )));
         }
-        let (footprint, demand) = (Footprint::of(graph, space), Demand::of(graph, space));
+        let (footprint, demand) = (Footprint::of(graph, space, target), Demand::of(graph, space));
         let best = decision.settings();
         Ok(Box::new(Tuned::of(Rows { reductions, footprint, demand, decision }, [best])?))
     }
@@ -135,8 +138,8 @@ struct Rows<'a> {
     decision: Decision,
 }
 
-impl Tunable<7> for Rows<'_> {
-    const KNOBS: [&'static str; 7] = Settings::KNOBS;
+impl Tunable<8> for Rows<'_> {
+    const KNOBS: [&'static str; 8] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = Refusal;
@@ -145,7 +148,7 @@ impl Tunable<7> for Rows<'_> {
         NAME
     }
 
-    fn all_knobs(&self) -> [Knob; 7] {
+    fn all_knobs(&self) -> [Knob; 8] {
         let Reductions { space, target, .. } = &self.reductions;
         schedule::knobs(self.reductions.graph(), space, target)
     }
@@ -164,11 +167,12 @@ impl Tunable<7> for Rows<'_> {
     }
 
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
-        let Settings { cluster, items, threads_row, vector, .. } = settings;
+        let Settings { cluster, items, stages, threads_row, vector, .. } = settings;
         // More threads of the same block hold less of a row each; then it is read again.
         vec![
             Settings { threads_row: threads_row * 2, ..settings },
             Settings { items: items / 2, ..settings },
+            Settings { stages: stages / 2, ..settings },
             Settings { vector: vector / 2, ..settings },
             Settings { cluster: cluster / 2, ..settings },
         ]
@@ -177,6 +181,7 @@ impl Tunable<7> for Rows<'_> {
     fn ranked(&self) -> Vec<Settings> {
         // Most combinations give a row more threads than a block has: they need no schedule.
         let fits = |of: &Settings| match of.threads == of.threads_row {
+            _ if of.stages > 0 && (of.grid == 0 || of.split > 1) => false,
             true => of.cluster == 1 || of.split == 1,
             false => of.threads > of.threads_row && of.split == 1 && of.cluster == 1,
         };

@@ -10,13 +10,13 @@ use crate::engine::reduce::{finished, op_name};
 use crate::engine::reduction::context::{Context, Function, Span, Value};
 use crate::engine::reduction::layout::Layouts;
 use crate::engine::reduction::memory::Memory;
-use crate::engine::reduction::phases::{Phase, Phases};
+use crate::engine::reduction::phases::{Phase, Phases, Residence};
 use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::step::Step;
 use crate::engine::reduction::template::{
     ColumnOutput, ColumnSum, ColumnTerm, CombineKernel, CombinedSum, ElementOutput, Layout, Load,
-    PhaseText, Problem, ResidentKernel, ResidentPhase, RowKernel, RowOutputs, StepText,
+    PhaseText, Problem, ResidentKernel, ResidentPhase, RowKernel, RowOutputs, Staged, StepText,
     StreamedPhase, VarianceText,
 };
 use crate::engine::signature::ctype;
@@ -44,7 +44,7 @@ pub(super) fn lowering(
     schedule: &Schedule,
     arch: Arch,
 ) -> Lowering {
-    let phases = Phases::of(graph, space, schedule.resident);
+    let phases = Phases::of(graph, space, schedule.residence);
     let rows = Rows { context: Context::new(graph, space, &phases, arch), schedule };
     if schedule.segments == 1 {
         let whole = rows.kernel(Span::whole(&phases));
@@ -83,21 +83,43 @@ impl Rows<'_> {
         tensors.iter().map(|at| self.layouts().load(*at, &self.context.names[*at])).collect()
     }
 
+    /// Those tensors as shared memory holds them; none where it does not.
+    fn staged(&self, tensors: &[usize]) -> Vec<Staged> {
+        let loads = match self.schedule.residence {
+            Residence::Shared => self.loads(tensors),
+            Residence::Registers | Residence::Memory => Vec::new(),
+        };
+        let shared = tensors.iter().map(|at| self.context.space.is_shared(*at));
+        loads.into_iter().zip(shared).map(|(load, shared)| Staged { load, shared }).collect()
+    }
+
     fn kernel(&self, span: Span) -> KernelPlan {
         let memory = Memory::of(&self.context, span);
         let mut taken = self.context.identifiers.clone();
         let mut functions = Vec::new();
         let phases = &self.context.phases.phases[..span.end];
-        if self.schedule.resident {
+        if self.schedule.residence != Residence::Memory {
+            let is_staged = self.schedule.residence == Residence::Shared;
+            let in_registers = |tensors: &[usize]| match is_staged {
+                true => Vec::new(),
+                false => self.loads(tensors),
+            };
             let own = |phase: &Phase, _: usize, elements: Option<&Function>| ResidentPhase {
+                staged: self.staged(&self.context.element_inputs(phase)),
                 sums: phase.sums.iter().map(|sum| self.column_term(sum, phase, elements)).collect(),
             };
             let texts = self.phases(span, &mut taken, &mut functions, &own);
             let parameters = ResidentKernel {
                 rows: self.row_kernel(span, &memory, texts, taken, functions),
-                shared: self.loads(&memory.shared),
-                streams: self.loads(&memory.streams),
-                prefetch: self.schedule.prefetch && !memory.streams.is_empty(),
+                shared: in_registers(&memory.shared),
+                streams: in_registers(&memory.streams),
+                stages: self.schedule.stages,
+                stages_shared: is_staged && !memory.shared.is_empty(),
+                staged: self.staged(&[&memory.shared[..], &memory.streams].concat()),
+                prefetch: match is_staged {
+                    true => !memory.row_inputs.is_empty(),
+                    false => self.schedule.prefetch && !memory.streams.is_empty(),
+                },
                 sums: phases
                     .iter()
                     .flat_map(|phase| &phase.sums)
@@ -215,10 +237,11 @@ impl Rows<'_> {
     }
 
     fn plan(&self, span: Span, memory: &Memory, parameters: &impl Serialize) -> KernelPlan {
-        let Schedule { threads, resident, .. } = *self.schedule;
-        let (variant, template) = match resident {
-            true => ("resident", "reduction/sm75_reduction_resident.cu"),
-            false => ("streamed", "reduction/sm75_reduction_streamed.cu"),
+        let Schedule { threads, residence, shared_bytes, .. } = *self.schedule;
+        let (variant, template) = match residence {
+            Residence::Registers => ("resident", "reduction/sm75_reduction_resident.cu"),
+            Residence::Shared => ("staged", "reduction/sm75_reduction_resident.cu"),
+            Residence::Memory => ("streamed", "reduction/sm75_reduction_streamed.cu"),
         };
         let blocks = match span.first < span.end {
             true => self.schedule.blocks(self.context.space),
@@ -227,7 +250,7 @@ impl Rows<'_> {
         let launch = LaunchPlan {
             grid: self.schedule.grid(blocks),
             threads: threads as u32,
-            shared_bytes: 0,
+            shared_bytes: shared_bytes as u32,
             cooperative: false,
             arguments: memory.arguments(self.context.graph),
             maps: Vec::new(),
@@ -333,7 +356,7 @@ impl Rows<'_> {
             outputs = types.map(|(at, ctype)| self.element_output(*at, ctype)).collect();
             let names = phase.elements.outputs.iter().map(|at| &self.context.names[*at]);
             let values = names.map(|name| format!("{name}_value[j]"));
-            let indent = if self.schedule.resident { 20 } else { 24 };
+            let indent = if self.schedule.residence == Residence::Memory { 24 } else { 20 };
             element_call = [function.text.name.clone(), function.call(values, indent)];
             elements = Some(function);
         }
@@ -395,6 +418,7 @@ impl Rows<'_> {
             (false, false) if self.context.space.stride(at) == 0 => {
                 format!("{name}_in[item].get(0)")
             }
+            _ if self.schedule.residence == Residence::Shared => format!("{name}_in.get(j)"),
             (false, false) => format!("{name}_in[item].get(j)"),
         }
     }
@@ -475,7 +499,8 @@ impl Rows<'_> {
             store: self.layouts().store(at, &self.context.names[at]),
             value_type,
             is_stored: !self.context.graph.tensors[at].is_virtual,
-            is_resident: self.schedule.resident.then(|| resident.contains(&at)),
+            is_resident: (self.schedule.residence != Residence::Memory)
+                .then(|| resident.contains(&at)),
         }
     }
 }

@@ -20,6 +20,18 @@ pub(super) struct Phase {
     pub(super) sums: Vec<Step>,
 }
 
+/// Where the elements of a row stay between phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Residence {
+    /// In registers, with what is computed of them: none is computed twice.
+    Registers,
+    /// Those of inputs in shared memory: each phase computes what it needs of them.
+    Shared,
+    /// In memory, which each phase reads: a variance is reduced in the phase of its mean, so that
+    /// elements are not read once more.
+    Memory,
+}
+
 /// A graph in phases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Phases {
@@ -30,7 +42,7 @@ pub(super) struct Phases {
     pub(super) row_outputs: Vec<usize>,
     /// What is computed from sums of columns, for one column.
     pub(super) columns: GraphProgram,
-    /// Elements that later phases read, if a row is resident; none if it is read again.
+    /// Elements that later phases read from registers.
     pub(super) resident: Vec<usize>,
 }
 
@@ -42,20 +54,14 @@ struct Analysis<'a> {
     phase: Vec<usize>,
     /// Whether the elements of some row need a tensor.
     needed: Vec<bool>,
-    /// Whether a row stays in registers between phases.
-    resident: bool,
+    residence: Residence,
 }
 
 impl Phases {
-    /// `resident`: elements stay in registers between phases, so that none is computed twice. Else
-    /// a variance is reduced in the phase of its mean, so that elements are not read once more.
-    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, resident: bool) -> Phases {
-        let analysis = Analysis::of(graph, space, resident);
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, residence: Residence) -> Phases {
+        let analysis = Analysis::of(graph, space, residence);
         let count = 1 + analysis.phase.iter().max().expect("a graph has tensors");
-        let held = match resident {
-            true => (0..graph.tensors.len()).filter(|at| analysis.crosses(*at)).collect(),
-            false => Vec::new(),
-        };
+        let held = (0..graph.tensors.len()).filter(|at| analysis.crosses(*at)).collect();
         let phases = (0..count).map(|number| analysis.phase(number)).collect::<Vec<_>>();
         let row_outputs: Vec<usize> = graph
             .operations
@@ -103,11 +109,11 @@ impl Phase {
 }
 
 impl<'a> Analysis<'a> {
-    fn of(graph: CanonicalGraph<'a>, space: &'a Space, resident: bool) -> Analysis<'a> {
+    fn of(graph: CanonicalGraph<'a>, space: &'a Space, residence: Residence) -> Analysis<'a> {
         let mut phase = vec![0; graph.tensors.len()];
-        let variance = |operation: &Operation| match resident {
-            true => None,
-            false => variance::of(graph, space, operation),
+        let variance = |operation: &Operation| match residence {
+            Residence::Registers | Residence::Shared => None,
+            Residence::Memory => variance::of(graph, space, operation),
         };
         for operation in graph.operations {
             let output = operation.outputs[0] as usize;
@@ -127,7 +133,7 @@ impl<'a> Analysis<'a> {
                 operation.inputs.iter().for_each(|uid| needed[*uid as usize] = true);
             }
         }
-        Analysis { graph, space, phase, needed, resident }
+        Analysis { graph, space, phase, needed, residence }
     }
 
     /// The elementwise operations whose results are so, in their order.
@@ -144,10 +150,11 @@ impl<'a> Analysis<'a> {
         graph.is_written(at) && !space.is_row(at) && !space.follows_sums(at)
     }
 
-    /// Whether an operation computes elements of the tensor that a later phase reads.
+    /// Whether an operation computes elements of the tensor that a later phase reads from registers.
     fn crosses(&self, at: usize) -> bool {
         let later = |operation: &&Operation| {
-            operation.is_elementwise()
+            self.residence == Residence::Registers
+                && operation.is_elementwise()
                 && operation.inputs.contains(&(at as i64))
                 && self.phase[operation.outputs[0] as usize] > self.phase[at]
         };
@@ -155,7 +162,7 @@ impl<'a> Analysis<'a> {
     }
 
     fn phase(&self, number: usize) -> Phase {
-        let Analysis { graph, space, resident, .. } = *self;
+        let Analysis { graph, space, residence, .. } = *self;
         let steps = graph.operations.iter().filter_map(|operation| self.step(operation, number));
         let (sums, steps): (Vec<Step>, Vec<Step>) =
             steps.partition(|step| space.follows_sums(step.result));
@@ -163,13 +170,16 @@ impl<'a> Analysis<'a> {
         let is_output = |at: usize| {
             let reduced = steps.iter().chain(&sums).any(|step| step.operand == at);
             let stored = !graph.tensors[at].is_virtual && self.phase[at] == number;
-            reduced || stored || (resident && self.phase[at] == number && self.crosses(at))
+            reduced || stored || (self.phase[at] == number && self.crosses(at))
         };
         let outputs = self.pointwise(|at| element(at) && is_output(at));
         let outputs: Vec<usize> = outputs.map(|operation| operation.outputs[0] as usize).collect();
         let computed = |at: usize| {
-            element(at)
-                && if resident { self.phase[at] == number } else { self.phase[at] <= number }
+            let here = match residence {
+                Residence::Registers => self.phase[at] == number,
+                Residence::Shared | Residence::Memory => self.phase[at] <= number,
+            };
+            here && element(at)
         };
         let elements = GraphProgram::of(graph, self.pointwise(computed), &outputs);
         let here = |at: usize| space.is_row(at) && self.needed[at] && self.phase[at] == number;
@@ -195,7 +205,7 @@ impl<'a> Analysis<'a> {
         let Op::Reduction(op) = operation.op else { return None };
         let (operand, result) = (operation.inputs[0] as usize, operation.outputs[0] as usize);
         let variance = || variance::of(self.graph, self.space, operation);
-        let step = (!self.resident).then(variance).flatten();
+        let step = (self.residence == Residence::Memory).then(variance).flatten();
         let step = step.unwrap_or(Step { op, operand, result, around: None });
         (self.phase[step.operand] == number).then_some(step)
     }

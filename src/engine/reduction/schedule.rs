@@ -7,8 +7,9 @@ use crate::engine::Knob;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
-use crate::engine::reduction::phases::{Phase, Phases};
+use crate::engine::reduction::phases::{Phase, Phases, Residence};
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::staging::Staging;
 use crate::engine::reduction::step::Step;
 use crate::engine::reduction::variance;
 use crate::engine::tunable::settings;
@@ -53,19 +54,24 @@ const CLUSTER_COLUMNS: i64 = 4096;
 pub(super) const ITEMS_MAX: i64 = 16;
 
 settings! {
-    pub(super) struct Settings { cluster, grid, items, split, threads, threads_row, vector }
+    pub(super) struct Settings {
+        cluster, grid, items, split, stages, threads, threads_row, vector
+    }
 }
 
 /// Everything derived from legal settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
     pub(super) vector: i64,
-    /// Chunks in flight per thread; those of a whole row if that is resident.
+    /// Chunks in flight per thread; those of a whole row unless that is read again.
     pub(super) items: i64,
     pub(super) threads: i64,
     pub(super) row_threads: i64,
-    /// Whether a row stays in registers; otherwise every phase rereads it.
-    pub(super) resident: bool,
+    pub(super) residence: Residence,
+    /// Rows that shared memory holds, the one that is reduced among them.
+    pub(super) stages: i64,
+    /// Shared memory of a block in bytes.
+    pub(super) shared_bytes: i64,
     /// Chunks of `vector` elements in a row.
     pub(super) chunks: i64,
     /// Splits of a row; the next kernel combines their partials.
@@ -86,6 +92,8 @@ pub(super) enum Refusal {
     Threads { threads: i64, row_threads: i64 },
     NotKept { chunks: i64 },
     Cluster { chunks: i64 },
+    Stages { stages: i64 },
+    Shared { needed: i64, available: i64 },
     Registers { needed: i64, available: i64 },
     Blocks { blocks: i64 },
 }
@@ -101,6 +109,15 @@ impl fmt::Display for Refusal {
             }
             Refusal::Cluster { chunks } => {
                 write!(f, "does not keep a row of {chunks} chunks in the blocks of a cluster")
+            }
+            Refusal::Stages { stages } => {
+                write!(
+                    f,
+                    "does not copy {stages} whole rows to shared memory, one behind the other"
+                )
+            }
+            Refusal::Shared { needed, available } => {
+                write!(f, "needs {needed} bytes of a block's {available} of shared memory")
             }
             Refusal::Registers { needed, available } => {
                 write!(f, "needs about {needed} registers of a thread's {available}")
@@ -123,7 +140,7 @@ impl Schedule {
         settings: Settings,
     ) -> Result<Schedule, Refusal> {
         let Settings { cluster, grid, items, split: segments, threads, .. } = settings;
-        let Settings { threads_row: row_threads, vector, .. } = settings;
+        let Settings { stages, threads_row: row_threads, vector, .. } = settings;
         let persistent = grid == 1;
         let shared = segments > 1 || cluster > 1;
         if threads < row_threads || (shared && threads != row_threads) {
@@ -131,31 +148,44 @@ impl Schedule {
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
         let thread_chunks = ceil_div(chunks, row_threads * cluster);
-        let resident = (1..=items).contains(&thread_chunks) && segments == 1;
+        let kept = (1..=items).contains(&thread_chunks) && segments == 1;
         let items = items.min(thread_chunks.max(1));
-        if space.has_sums() && !resident {
+        if space.has_sums() && !kept {
             return Err(Refusal::NotKept { chunks });
         }
-        if cluster > 1 && !resident {
+        if cluster > 1 && !kept {
             return Err(Refusal::Cluster { chunks });
+        }
+        let staging =
+            footprint.staging.as_ref().filter(|of| persistent && kept && of.takes(vector));
+        let (residence, shared_bytes) = match (stages, staging) {
+            (0, _) if kept => (Residence::Registers, 0),
+            (0, _) => (Residence::Memory, 0),
+            (_, None) => return Err(Refusal::Stages { stages }),
+            (_, Some(of)) => (Residence::Shared, of.bytes(stages, threads, items * vector)),
+        };
+        let available = target.shared_block_bytes_max.into();
+        if shared_bytes > available {
+            return Err(Refusal::Shared { needed: shared_bytes, available });
         }
         let blocks_max = space.has_sums().then(|| {
             let sms = i64::from(target.sm_count);
             let several_rows = ceil_div(space.rows.count(), threads / row_threads * SUM_ROWS);
             let blocks = several_rows.saturating_mul(cluster).max(sms);
             let many = space.rows.count() / SUM_ROWS_MANY * row_threads * cluster;
-            let threads_sm = match many >= sms * SUM_THREADS_MANY {
+            let threads_sm = match many >= sms * SUM_THREADS_MANY && residence != Residence::Shared
+            {
                 true => SUM_THREADS_MANY,
                 false => SUM_THREADS,
             };
             (blocks.min(sms * threads_sm / threads) / cluster).max(1) * cluster
         });
-        let needed = footprint.registers(vector, items, resident);
+        let needed = footprint.registers(vector, items, residence);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         let ahead = needed + footprint.loaded(vector, items);
         let blocks_sm = |registers: i64| REGISTERS_SM / (threads * registers);
         let prefetch = persistent
-            && resident
+            && residence == Residence::Registers
             && ahead <= available
             && blocks_sm(needed) <= PREFETCH_BLOCKS_MAX
             && blocks_sm(ahead) == blocks_sm(needed);
@@ -164,7 +194,9 @@ impl Schedule {
             items,
             threads,
             row_threads,
-            resident,
+            residence,
+            stages,
+            shared_bytes,
             chunks,
             segments,
             cluster,
@@ -219,7 +251,7 @@ impl Schedule {
 }
 
 /// The knobs with the values this graph allows.
-pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> [Knob; 7] {
+pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> [Knob; 8] {
     let guarded = stored(graph).any(|(at, _)| {
         graph.is_written(at) && !space.is_row(at) && space.stride(at) == 0 && space.width() > 1
     });
@@ -257,6 +289,15 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -
             about: "blocks that share a row",
             values: up_to((columns / threads_max).clamp(1, 1024)),
         },
+        Knob {
+            name: "stages",
+            about: "rows in shared memory, the one that is reduced and those behind it; 0: a row \
+                    stays in registers",
+            values: match Staging::of(graph, space, target) {
+                Some(_) => vec![0, 1, 2, 3, 4],
+                None => vec![0],
+            },
+        },
         Knob { name: "threads", about: "threads per block", values: vec![128, 256, 512, 1024] },
         Knob {
             name: "threads_row",
@@ -274,6 +315,8 @@ pub(super) struct Footprint {
     row_words: i64,
     /// Registers of one element of every output, until its chunk is stored.
     output_words: i64,
+    /// Of these, registers of what is computed of sums of columns.
+    column_words: i64,
     /// Operands with one element for a whole chunk.
     broadcast: i64,
     /// Bytes of one element of each other operand.
@@ -283,6 +326,7 @@ pub(super) struct Footprint {
     held_bytes: Vec<i64>,
     /// Bytes of one element of each intermediate that stays in registers between phases.
     resident_bytes: Vec<i64>,
+    pub(super) staging: Option<Staging>,
     /// Registers of the sums of one column.
     sum_words: i64,
     /// Registers of one element of each variance that is taken in the phase of its mean.
@@ -291,7 +335,7 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space) -> Footprint {
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Footprint {
         let words = |tensor: &TensorDesc| if tensor.dtype == DType::F64 { 2 } else { 1 };
         let bytes = |tensor: &TensorDesc| tensor.dtype.bytes() as i64;
         let (rows, elements): (Vec<_>, Vec<_>) =
@@ -300,7 +344,7 @@ impl Footprint {
             elements.into_iter().partition(|(at, _)| graph.is_written(*at));
         let (broadcast, inputs): (Vec<_>, Vec<_>) =
             inputs.into_iter().partition(|(at, _)| space.stride(*at) == 0);
-        let phases = Phases::of(graph, space, true);
+        let phases = Phases::of(graph, space, Residence::Registers);
         let held = |at: usize, tensor: &TensorDesc| {
             let reads = |phase: &&Phase| phase.reads(at);
             match phases.phases.iter().filter(reads).count() {
@@ -312,12 +356,18 @@ impl Footprint {
         Footprint {
             row_words: rows.iter().map(|(_, tensor)| words(tensor)).sum(),
             output_words: outputs.iter().map(|(_, tensor)| words(tensor)).sum(),
+            column_words: outputs
+                .iter()
+                .filter(|(at, _)| space.follows_sums(*at))
+                .map(|(_, tensor)| words(tensor))
+                .sum(),
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| bytes(tensor)).collect(),
             sum_words: phases.phases.iter().flat_map(|phase| &phase.sums).map(sum_words).sum(),
             variance_words: variance::words(graph, space),
             held_bytes: inputs.iter().map(|(at, tensor)| held(*at, tensor)).collect(),
             resident_bytes: phases.resident.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
+            staging: Staging::of(graph, space, target),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
         }
     }
@@ -329,14 +379,15 @@ impl Footprint {
     }
 
     /// 32-bit registers of a thread: the fragments that it holds and one chunk's results.
-    pub(super) fn registers(&self, vector: i64, items: i64, resident: bool) -> i64 {
+    pub(super) fn registers(&self, vector: i64, items: i64, residence: Residence) -> i64 {
         let fragments = |bytes: &[i64]| -> i64 {
             bytes.iter().map(|bytes| items * ((bytes * vector + 3) / 4)).sum()
         };
-        let held = match resident {
-            true => fragments(&self.held_bytes) + fragments(&self.resident_bytes),
+        let held = match residence {
+            Residence::Registers => fragments(&self.held_bytes) + fragments(&self.resident_bytes),
+            Residence::Shared => fragments(&self.input_bytes) / items - vector * self.column_words,
             // A chunk of terms; mean, squares and count of those before.
-            false => fragments(&self.input_bytes) + self.variance_words * (vector + 3),
+            Residence::Memory => fragments(&self.input_bytes) + self.variance_words * (vector + 3),
         };
         let held = held + items * self.broadcast;
         let double = match self.is_double {

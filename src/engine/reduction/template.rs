@@ -213,13 +213,30 @@ pub(super) struct ResidentKernel {
     /// Tensors with one row for all rows, and with elements of each.
     pub(super) shared: Vec<Load>,
     pub(super) streams: Vec<Load>,
-    /// Whether a row is loaded while the row before is reduced.
+    /// Rows in shared memory; 0 where registers hold the row.
+    pub(super) stages: i64,
+    /// What is there of the tensors, instead.
+    pub(super) staged: Vec<Staged>,
+    /// Whether all rows share one of these.
+    pub(super) stages_shared: bool,
+    /// Whether what registers hold of a row is loaded while the row before is reduced.
     pub(super) prefetch: bool,
     pub(super) sums: Vec<ColumnSum>,
 }
 
+/// A tensor that shared memory holds.
+#[derive(Serialize)]
+pub(super) struct Staged {
+    #[serde(flatten)]
+    pub(super) load: Load,
+    /// Whether all rows share it.
+    pub(super) shared: bool,
+}
+
 #[derive(Serialize)]
 pub(super) struct ResidentPhase {
+    /// What it reads from shared memory.
+    pub(super) staged: Vec<Staged>,
     pub(super) sums: Vec<ColumnTerm>,
 }
 

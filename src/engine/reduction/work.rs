@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
 use crate::engine::cost::{INSTRUCTIONS_OPERATION, OPERATIONS_DRAW};
-use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::phases::{Phases, Residence};
 use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
 use crate::graph::{CanonicalGraph, Op, Operation};
@@ -47,8 +47,8 @@ impl Demand {
             written_bytes: sum(true),
             instructions: elements * single * INSTRUCTIONS_OPERATION,
             f64_instructions: elements * double * INSTRUCTIONS_OPERATION,
-            phases: Phases::of(graph, space, false).phases.len(),
-            resident_phases: Phases::of(graph, space, true).phases.len(),
+            phases: Phases::of(graph, space, Residence::Memory).phases.len(),
+            resident_phases: Phases::of(graph, space, Residence::Registers).phases.len(),
         }
     }
 
@@ -59,8 +59,8 @@ impl Demand {
         footprint: &Footprint,
         schedule: &Schedule,
     ) -> Vec<KernelWork> {
-        let Schedule { vector, items, threads, resident, segments, .. } = *schedule;
-        let passes = if resident { 1 } else { self.phases };
+        let Schedule { vector, items, threads, residence, segments, .. } = *schedule;
+        let passes = if residence == Residence::Memory { self.phases } else { 1 };
         let launches = if segments > 1 { passes } else { 1 };
         let share = 1.0 / launches as f64;
         let read = self.read_bytes * passes as f64;
@@ -73,8 +73,8 @@ impl Demand {
         let work = KernelWork {
             blocks: schedule.blocks(space) as u64,
             threads: threads as u32,
-            registers: footprint.registers(vector, items, resident) as u32,
-            shared_bytes: 0,
+            registers: footprint.registers(vector, items, residence) as u32,
+            shared_bytes: schedule.shared_bytes as u32,
             dram_bytes: (read + self.written_bytes) * share,
             l2_bytes: (read + self.written_bytes) * share,
             in_flight_bytes: (threads * chunk_bytes.max(4 * vector)) as f64,

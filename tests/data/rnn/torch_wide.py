@@ -4,18 +4,20 @@ networks whose kernels have several blocks and warps.
     pip install torch safetensors numpy
     python3 tests/data/rnn/torch_wide.py
 
-Their inputs and weights are not written: `values` makes them, as `tests/it/rnn_torch.rs` does. They
-have at most 8 bits, so that they are the same in every type. Outputs are written in f32. Written with
+Their inputs and weights are not written: `hashed` makes them. Outputs are written in f32. Written with
 torch 2.15.0 on a CPU.
 """
 
 import json
+import sys
 from pathlib import Path
 
-import numpy
 import torch
 from safetensors.torch import save_file
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+sys.path.append(str(Path(__file__).parents[1]))
+import hashed
 
 # Largest magnitudes of tensors whose names begin so.
 SCALES = {"input": 1.0, "h_0": 0.5, "c_0": 1.0, "weight": 0.125, "bias": 0.25}
@@ -24,19 +26,9 @@ torch.set_default_dtype(torch.float64)
 
 
 def values(name, shape):
-    """Multiples of 1/128 of the scale, by a hash of the name (FNV-1a) and the element's number."""
-    seed = 0x811C9DC5
-    for byte in name.encode():
-        seed = (seed ^ byte) * 0x01000193 % 2**32
-    with numpy.errstate(over="ignore"):
-        mixed = numpy.arange(numpy.prod(shape), dtype=numpy.uint32) * numpy.uint32(0x9E3779B1)
-        mixed ^= numpy.uint32(seed)
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-            mixed = (mixed ^ mixed >> numpy.uint32(shift)) * numpy.uint32(factor)
-        mixed ^= mixed >> numpy.uint32(16)
+    """Hashed, with the scale of tensors whose names begin so."""
     scale = next(scale for kind, scale in SCALES.items() if name.startswith(kind))
-    exact = (mixed % 255).astype(numpy.float64) - 127
-    return torch.from_numpy(exact / 128 * scale).reshape(shape)
+    return hashed.values(name, shape, scale)
 
 
 def case(name, cell, module, steps, batch, lengths=None):

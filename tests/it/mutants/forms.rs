@@ -25,7 +25,7 @@ use crate::reduction::{residual_rms, softmax};
 use crate::resample;
 use crate::resident_loop;
 use crate::rng;
-use crate::rows::{layer, long};
+use crate::rows::{backward, layer, long};
 use crate::signal;
 use crate::views;
 
@@ -188,7 +188,19 @@ fn rows() -> Vec<Form> {
             "reduction_ahead",
             "reduction",
             filled(norm::rms_gradients([6, 8192])),
-            &[("cluster", 2), ("items", 2), ("threads", 256), ("threads_row", 256)],
+            &[("cluster", 2), ("items", 2), ("stages", 0), ("threads", 256), ("threads_row", 256)],
+        ),
+        form(
+            "reduction_staged",
+            "reduction",
+            filled(backward(DType::Bf16, [40, 2056])),
+            &[("items", 4), ("stages", 3), ("threads", 128), ("threads_row", 128)],
+        ),
+        form(
+            "reduction_staged_rows",
+            "reduction",
+            filled(backward(DType::Bf16, [29, 520])),
+            &[("items", 4), ("stages", 2), ("threads", 128), ("threads_row", 32)],
         ),
         form(
             "columns",

@@ -13,7 +13,7 @@ use crate::engine::reduction::columns::layout;
 use crate::engine::reduction::columns::schedule::Schedule;
 use crate::engine::reduction::context::{Context, Function, Span, Value};
 use crate::engine::reduction::memory::Memory;
-use crate::engine::reduction::phases::{Phase, Phases};
+use crate::engine::reduction::phases::{Phase, Phases, Residence};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::step::Step;
 use crate::engine::reduction::template::{
@@ -98,7 +98,7 @@ pub(super) fn lowering(
     schedule: &Schedule,
     arch: Arch,
 ) -> Lowering {
-    let phases = Phases::of(graph, space, false);
+    let phases = Phases::of(graph, space, Residence::Memory);
     let columns = Columns { context: Context::new(graph, space, &phases, arch), schedule };
     if schedule.segments == 1 {
         return Lowering::from(columns.kernel(Span::whole(&phases)));

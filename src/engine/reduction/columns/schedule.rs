@@ -5,7 +5,7 @@ use crate::engine::Knob;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
-use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::phases::{Phases, Residence};
 use crate::engine::reduction::schedule::{REGISTERS_BASE, REGISTERS_F64, REGISTERS_F64_ELEMENT};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::variance;
@@ -185,7 +185,7 @@ impl Footprint {
             elements.partition(|(at, _)| graph.is_written(*at));
         let (broadcast, inputs): (Vec<_>, Vec<_>) =
             inputs.into_iter().partition(|(at, _)| space.rows.stride(*at) == 0);
-        let phases = Phases::of(graph, space, false).phases;
+        let phases = Phases::of(graph, space, Residence::Memory).phases;
         let values = phases.iter().flat_map(|phase| phase.row.outputs.iter().copied());
         let read = phases.iter().flat_map(|phase| [&phase.row, &phase.elements]);
         let mut read: Vec<usize> = read.flat_map(Phases::reads).collect();

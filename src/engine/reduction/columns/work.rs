@@ -4,7 +4,7 @@ use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
-use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::phases::{Phases, Residence};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::work::element_operations;
 use crate::graph::CanonicalGraph;
@@ -43,7 +43,7 @@ impl Demand {
         };
         let elements = space.rows.count() as f64 * space.columns.count() as f64;
         let [single, double] = element_operations(graph, space);
-        let phases = Phases::of(graph, space, false).phases;
+        let phases = Phases::of(graph, space, Residence::Memory).phases;
         let partials = phases.iter().flat_map(|phase| &phase.steps);
         let partial_bytes = partials.map(|step| step.op.math.dtype().bytes() as f64).sum::<f64>();
         Demand {
