@@ -147,11 +147,13 @@ fn rows_of_columns_are_counted_at_run_time() {
 #[test]
 fn long_rows_are_counted_at_run_time() {
     let kiln = harness::kiln();
-    let read = "reduction{cluster=1, grid=0, items=1, split=1, stages=0, threads=128, threads_row=8, vector=1}";
+    let read = "reduction{cluster=1, grid=0, items=1, split=1, stages=0, threads=128, \
+                threads_row=8, vector=1}";
     check(kiln, softmax, &[16, 32, 64], &read.parse().unwrap());
     // A block that is short of a row is another kernel, whatever their number.
     check(kiln, rms_norm, &[3, 17, 101], &{
-        let text = "reduction{cluster=1, grid=0, items=4, split=1, stages=0, threads=128, threads_row=8, vector=4}";
+        let text = "reduction{cluster=1, grid=0, items=4, split=1, stages=0, threads=128, \
+                    threads_row=8, vector=4}";
         text.parse().unwrap()
     });
 }

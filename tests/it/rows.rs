@@ -170,8 +170,8 @@ fn rows_of_a_cluster_are_read_once() {
 fn long_rows_are_read_twice() {
     let (rows, columns) = (2, 20_000);
     let graph = layer(DType::F32, [rows, columns]);
-    let config = "reduction{cluster=1, grid=0, items=2, split=1, stages=0, threads=256, threads_row=256, \
-                  vector=4}";
+    let config = "reduction{cluster=1, grid=0, items=2, split=1, stages=0, threads=256, \
+                  threads_row=256, vector=4}";
     let counters = harness::count(&graph, Some(&config.parse().unwrap()), &inputs(&graph));
     // Beside the data, scale and bias in each row, and a sector for each statistic.
     let least = (4 * rows * columns * (2 + 1 + 2)) as u64;

@@ -5,15 +5,16 @@
 //! threads that share it, it is read from memory once, whatever the number of reductions; from
 //! sm_90 on these may be the threads of a cluster's blocks. From sm_80 on rows may wait in shared
 //! memory, copied while another one is reduced, which leaves registers to sums of columns. A longer
-//! row is read again in each phase. A few long rows are split over several blocks, whose partial results the next kernel
-//! combines. Sums of columns over all rows, such as the gradients of a norm's parameters, are
-//! fused: each block sums its own rows, a second kernel the blocks' partials. The order of
-//! additions depends on the knobs alone, so results are reproducible.
+//! row is read again in each phase. A few long rows are split over several blocks, whose partial
+//! results the next kernel combines. Sums of columns over all rows, such as the gradients of a
+//! norm's parameters, are fused: each block sums its own rows, a second kernel the blocks'
+//! partials. The order of additions depends on the knobs alone, so results are reproducible.
 //!
 //! A second engine, `reduction_columns`, is for layouts whose contiguous dimension is kept.
 
 mod columns;
 mod context;
+mod held;
 mod heuristic;
 mod layout;
 mod memory;

@@ -150,7 +150,7 @@ impl<'a> Analysis<'a> {
         graph.is_written(at) && !space.is_row(at) && !space.follows_sums(at)
     }
 
-    /// Whether an operation computes elements of the tensor that a later phase reads from registers.
+    /// Whether an operation computes elements of the tensor that registers keep for a later phase.
     fn crosses(&self, at: usize) -> bool {
         let later = |operation: &&Operation| {
             self.residence == Residence::Registers

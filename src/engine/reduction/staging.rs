@@ -62,8 +62,8 @@ impl Staging {
         self.inputs.iter().all(|input| vector * input.bytes >= CHUNK_BYTES_MIN)
     }
 
-    /// Shared memory of a block in bytes: so many rows, what all rows share, and the partial results
-    /// of warps, of a block and of the row.
+    /// Shared memory of a block in bytes: so many rows, what all rows share, and the partial
+    /// results of warps, of a block and of the row.
     pub(super) fn bytes(&self, stages: i64, threads: i64, chunk_elements: i64) -> i64 {
         let rows = |input: &Input| if input.shared { 1 } else { stages };
         let inputs = self.inputs.iter().map(|input| rows(input) * input.bytes).sum::<i64>();

@@ -3,7 +3,7 @@
 use crate::engine::access::{access_bytes, ceil_div, stored};
 use crate::engine::reduction::columns::layout::outer;
 use crate::engine::reduction::columns::schedule::{Footprint, Settings, chunks, knobs};
-use crate::engine::reduction::heuristic::REGISTERS_WANTED;
+use crate::engine::reduction::held::REGISTERS_WANTED;
 use crate::engine::reduction::space::Space;
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
