@@ -176,7 +176,8 @@ fn staged(
         let held = Held { row_threads, items, cluster: 1, stages, residence: Residence::Shared };
         Some((blocks, held))
     };
-    let threads_sm = |(blocks, held): &(i64, Held)| *blocks * held.row_threads;
+    let threads_sm =
+        |(blocks, held): &(i64, Held)| (*blocks * held.row_threads).min(STAGED_THREADS);
     // Of those with as many threads of an SM, the one with the smallest blocks.
     [1024, 512, 256, 128].into_iter().filter_map(held).max_by_key(threads_sm)
 }
