@@ -44,6 +44,8 @@ const SUFFIXES: &[&str] = &[
     "_own",
     "_share",
     "_count",
+    "_next",
+    "_staged",
 ];
 
 /// [`RESERVED`].

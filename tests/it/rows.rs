@@ -218,6 +218,41 @@ fn variances_of_rows_that_are_read_again() {
     }
 }
 
+/// Tensors that are called as what kernels have beside them, where rows are loaded or copied ahead.
+#[test]
+fn tensors_called_as_kernels_call_their_own() {
+    let (data, row, column) = ([9, 2056], [1, 2056], [9, 1]);
+    let mut graph = OperationGraph::builder();
+    let inputs = [
+        graph.input("memory", &data, DType::Bf16),
+        graph.input("stage", &data, DType::Bf16),
+        graph.input("copy_row", &row, DType::Bf16),
+        graph.input("row_step", &column, DType::F32),
+        graph.input("first_row", &column, DType::F32),
+    ];
+    let op = Op::NormBackward(NormBackward::new(NormMode::Layer));
+    let outputs = graph.operation(op, &inputs).unwrap();
+    let names = ["memory_staged", "first_row_next", "next"].iter().zip([
+        DType::Bf16,
+        DType::F32,
+        DType::F32,
+    ]);
+    for (uid, (name, dtype)) in outputs.into_iter().zip(names) {
+        graph.output(uid, name, dtype);
+    }
+    let graph = graph.build().unwrap();
+    let values = self::inputs(&graph);
+    for (items, stages, threads) in [(2, 2, 256), (1, 0, 512)] {
+        let config = format!(
+            "reduction{{cluster=1, grid=1, items={items}, split=1, stages={stages}, \
+             threads={threads}, threads_row={threads}, vector=8}}"
+        );
+        for kiln in harness::dialects() {
+            harness::check(kiln, &graph, Some(&config.parse().unwrap()), &values, &config);
+        }
+    }
+}
+
 /// Without statistics of its own to store.
 fn inference() -> NormForward {
     NormForward::new(NormMode::Layer, Phase::Inference)

@@ -18,6 +18,10 @@ use crate::kernel::KernelSpec;
 use crate::target::Arch;
 use crate::tensor::TensorDesc;
 
+/// Words that the templates use beside what tensors are called.
+const OWN_WORDS: [&str; 7] =
+    ["copy_row", "first_row", "load_next", "memory", "next", "row_step", "stage"];
+
 /// The phases of one kernel; results of phases before `first` are combined from partials in
 /// scratch.
 #[derive(Clone, Copy)]
@@ -141,7 +145,7 @@ impl<'a> Context<'a> {
         phases: &'a Phases,
         arch: Arch,
     ) -> Context<'a> {
-        let mut identifiers = Identifiers::new();
+        let mut identifiers = Identifiers::reserving(&OWN_WORDS);
         let names = all_names(graph, phases, &mut identifiers);
         let positions = position_names(graph, &mut identifiers);
         Context { graph, space, phases, arch, identifiers, names, positions }
