@@ -78,11 +78,14 @@ impl MmaInstruction {
         MmaInstruction { shape: format!("m16n8k{k}"), a, b, accumulator: Accumulator::of(a) }
     }
 
-    /// The instruction that an architecture has: of 8-bit integers, those before sm_80 have a
-    /// quarter of it.
+    /// The instruction that an architecture has: those before sm_80 have half of that of f16, and
+    /// a quarter of that of 8-bit integers.
     pub(super) fn on(self, arch: Arch) -> MmaInstruction {
-        let quarters = arch.capability < 80 && self.shape == "m16n8k32";
-        let shape = if quarters { "m8n8k16".to_owned() } else { self.shape };
+        let shape = match self.shape.as_str() {
+            "m16n8k16" if arch.capability < 80 => "m16n8k8".to_owned(),
+            "m16n8k32" if arch.capability < 80 => "m8n8k16".to_owned(),
+            _ => self.shape,
+        };
         MmaInstruction { shape, ..self }
     }
 }

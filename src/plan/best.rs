@@ -133,7 +133,7 @@ mod tests {
 
     const ENGINES: [(&str, &str); 3] = [
         ("gemm_wgmma", "gemm/sm90_gemm_wgmma.cu"),
-        ("gemm_mma", "gemm/sm80_gemm_mma.cu"),
+        ("gemm_mma", "gemm/sm75_gemm_mma.cu"),
         ("gemm_simt", "gemm/sm75_gemm_simt.cu"),
     ];
 

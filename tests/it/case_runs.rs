@@ -1,7 +1,8 @@
 //! Runs cases that are data: every instance on every engine that takes it, sanitized, against the
 //! reference. What an engine refuses is counted by its reason, and golden: no skip is silent.
 //!
-//! `KILN_CASE=TEXT` runs the instances whose description has the text, and prints their outcome.
+//! `KILN_CASE=TEXT` runs the instances whose description has the text, and prints their outcome;
+//! `KILN_CASE_DEVICE=TARGET` runs all of them on that simulated device.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -187,7 +188,8 @@ fn run(name: &str, values: fn(&OperationGraph) -> Values) {
     }
     println!("{text}");
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
-    let whole = filter.is_empty() && !harness::all_are_wanted();
+    let elsewhere = env::var("KILN_CASE_DEVICE").is_ok();
+    let whole = filter.is_empty() && !elsewhere && !harness::all_are_wanted();
     if whole && harness::kiln().device().kind() == "sim" {
         assert_golden(&format!("cases_{name}"), &text);
     }

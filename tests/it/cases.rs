@@ -178,8 +178,13 @@ impl Instance {
     /// The devices that it runs on: on a GPU, just the GPU, whoever's turn it is.
     pub fn devices<'a>(&self, case: &'a Case) -> &'a [String] {
         static GPU: LazyLock<[String; 1]> = LazyLock::new(|| ["sim".to_owned()]);
+        static ASKED: LazyLock<Option<[String; 1]>> =
+            LazyLock::new(|| std::env::var("KILN_CASE_DEVICE").ok().map(|device| [device]));
         if harness::kiln().device().kind() != "sim" {
             return &*GPU;
+        }
+        if let Some(asked) = &*ASKED {
+            return asked;
         }
         if !case.turns || harness::all_are_wanted() {
             return &case.devices;

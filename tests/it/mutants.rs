@@ -106,8 +106,8 @@ fn finding(name: &str, error: &kiln::Error) -> String {
     known.unwrap_or_else(|| panic!("{name}: {text}")).1.to_owned()
 }
 
-fn open(templates: Option<PathBuf>, seed: u64) -> Kiln {
-    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+fn open(device: &str, templates: Option<PathBuf>, seed: u64) -> Kiln {
+    let device = Some(device.parse::<DeviceChoice>().unwrap());
     let sim_seed = Some(seed);
     Kiln::open(Config { templates, sim_seed, ..harness::checked(device) }).unwrap()
 }
@@ -206,8 +206,9 @@ struct Clean<'a> {
 }
 
 impl<'a> Clean<'a> {
-    fn of(kiln: &Kiln, form: &'a Form) -> Clean<'a> {
-        let Form { name, graph, engine, knobs, .. } = form;
+    fn of(form: &'a Form) -> Clean<'a> {
+        let Form { name, graph, engine, knobs, device, .. } = form;
+        let kiln = open(device, None, 0);
         let supported = engine::supported(engine, graph.canonical(), kiln.device().target());
         let supported = supported.unwrap_or_else(|error| panic!("{name}: {error}"));
         let own = supported.heuristic();
@@ -255,8 +256,8 @@ impl<'a> Clean<'a> {
 
     /// What tells that the kernels of a folder are wrong.
     fn finding(&self, templates: &Path, seed: u64) -> String {
-        let Form { name, graph, inputs, .. } = self.form;
-        let kiln = open(Some(templates.to_owned()), seed);
+        let Form { name, graph, inputs, device, .. } = self.form;
+        let kiln = open(device, Some(templates.to_owned()), seed);
         match run(&kiln, graph, &self.config, inputs) {
             Err(error) => finding(name, &error),
             Ok(actual) => {
@@ -318,12 +319,12 @@ fn every_bug_is_found() {
         forms.retain(|form| form.name == only);
     }
     let seeds = if harness::all_are_wanted() { SEEDS } else { 1 };
-    let (clean, next) = (open(None, 0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     let work = || {
         let mut out = String::new();
         while let Some(form) = forms.get(next.fetch_add(1, Relaxed)) {
             let bugs = bugs.get(form.name).map_or(&[][..], Vec::as_slice);
-            out += &Clean::of(&clean, form).differences(bugs, seeds);
+            out += &Clean::of(form).differences(bugs, seeds);
         }
         out
     };

@@ -31,6 +31,7 @@ use crate::norm::rms_gradients;
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::recurrence_vjp::derivative;
 use crate::reduction::{residual_rms, softmax};
+use crate::rnn_cells::user_cells;
 
 /// Settings of a graph on a target whose kernels are looked at.
 const SAMPLE: usize = 4;
@@ -111,6 +112,7 @@ fn more_graphs() -> Vec<OperationGraph> {
         golden::centred([16, 512, 768]),
         convolution::depthwise_filter_with("rich"),
         lstm(),
+        layer_norm_lstm(),
         integers(CellKind::GruResetBefore, -7),
         integers(CellKind::Lstm, 0),
         row_beside_matrix(&[]),
@@ -121,10 +123,10 @@ fn more_graphs() -> Vec<OperationGraph> {
         recurrent(
             &derivative(
                 &layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [8, 64]),
-                F16,
+                Bf16,
             ),
             4,
-            F16,
+            Bf16,
         ),
     ]
 }
@@ -151,7 +153,14 @@ fn row_beside_matrix(others: &[i64]) -> OperationGraph {
 fn lstm() -> OperationGraph {
     let options = CellOptions { projected: true, peephole: true, ..CellOptions::default() };
     let op = layer(CellKind::Lstm, options, MatmulMath::F32, [8, 64]);
-    recurrent(&Recurrence { with: everything(CellKind::Lstm), ..op }, 5, DType::F16)
+    recurrent(&Recurrence { with: everything(CellKind::Lstm), ..op }, 5, DType::Bf16)
+}
+
+/// A recurrent layer with layer norms, of a type that not every tensor core has.
+fn layer_norm_lstm() -> OperationGraph {
+    let cells = user_cells::all().unwrap();
+    let cell = cells.into_iter().find(|cell| cell.name == "layer_norm_lstm").unwrap();
+    recurrent(&Recurrence::new(cell, 8, 64), 4, DType::Bf16)
 }
 
 /// A quantised layer with everything that there is.

@@ -1,5 +1,5 @@
-//! Attention on tensor cores by `mma.sync`, for 16-bit floats and tf32 from sm_80 (Dao 2023,
-//! "FlashAttention-2").
+//! Attention on tensor cores by `mma.sync`, for 16-bit floats and tf32 from sm_80, for f16 from
+//! sm_75 (Dao 2023, "FlashAttention-2").
 
 use kiln_sass::TileOrder;
 

@@ -24,8 +24,9 @@ use crate::graph::{Attention, AttentionShape, CanonicalGraph, MatmulMath};
 use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Target;
 
-/// The first architecture with `cp.async` and these MMAs.
-const CAPABILITY_MIN: u16 = 80;
+/// The first architecture with `ldmatrix` and MMAs of f16, and that with those of bf16 and tf32.
+const CAPABILITY_MIN: u16 = 75;
+const CAPABILITY_MIN_OTHERS: u16 = 80;
 
 const THREADS_MAX: i64 = 256;
 
@@ -124,6 +125,9 @@ impl<'a> Matrices<'a> {
                 "q is {q}, k is {k} and v is {v}: tensor cores take f16, bf16 or f8, or f32 next \
                  to f16 and bf16 where math is tf32"
             ));
+        }
+        if element != DType::F16 {
+            refuse_older(capability, CAPABILITY_MIN_OTHERS)?;
         }
         let AttentionShape { depth, width, .. } = problem.shape;
         if depth.max(width) > ELEMENTS_MAX {
@@ -311,7 +315,8 @@ impl<'a> Matrices<'a> {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let passed: Vec<_> = self.problem.passed().collect();
         let (attention, functions) = attention_parameters(&self.problem, self.target, tiling.packs);
-        let names = self.names("sm80", name, "attention/sm80_attention_mma.cu");
+        let sm = if self.target.arch.capability < 80 { "sm75" } else { "sm80" };
+        let names = self.names(sm, name, "attention/sm75_attention_mma.cu");
         let parameters = self.mma_parameters(
             schedule,
             self.problem_parameters(&tiling, &passed, tiling.packs, functions),
@@ -360,7 +365,7 @@ impl<'a> Matrices<'a> {
             problem,
             attention,
             softmax: self.softmax_parameters(warps_v(&self.problem.shape), split),
-            mma: MmaInstruction::new(self.mma_k(), [operand; 2]),
+            mma: MmaInstruction::new(self.mma_k(), [operand; 2]).on(self.target.arch),
             mma_k: self.mma_k(),
             transposes: false,
             q_access: self.problem.access("q", chunk),

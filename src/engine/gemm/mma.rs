@@ -1,16 +1,16 @@
-//! GEMM on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
+//! GEMM on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers from sm_80, f16 and
+//! 8-bit integers from sm_75.
 
 use kiln_machine::Operands;
 use kiln_sass::{Architecture, TileOrder};
 use serde::Serialize;
 
-use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::lowering::{Variant, check_workspace, lowering, scratch};
 use crate::engine::gemm::mma_tiles::candidates;
-use crate::engine::gemm::mma_types::{MmaTypes, tile};
+use crate::engine::gemm::mma_types::MmaTypes;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
@@ -35,8 +35,8 @@ const NAME: &str = "gemm_mma";
 /// Minimum `cta_m` where A is column-major with 32-bit elements.
 const ROWS_MIN: i64 = 32;
 
-/// The first architecture with `cp.async` and these MMAs.
-const CAPABILITY_MIN: u16 = 80;
+/// The first architecture with `ldmatrix` and MMAs of 8 columns.
+const CAPABILITY_MIN: u16 = 75;
 
 /// Maximum threads of a block: more leave registers for warp tiles of 32 x 32, which read more.
 const THREADS_MAX: i64 = 256;
@@ -72,7 +72,7 @@ const KNOBS: [&str; 11] = [
     "warp_n",
 ];
 
-/// The engine `gemm_mma`: GEMMs on `mma.sync` tensor cores, from sm_80.
+/// The engine `gemm_mma`: GEMMs on `mma.sync` tensor cores, from sm_75.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct MmaEngine;
 
@@ -93,7 +93,7 @@ impl Engine for MmaEngine {
         let capability = target.arch.capability;
         refuse_older(capability, CAPABILITY_MIN)?;
         let problem = Problem::of(graph, capability)?;
-        let types = MmaTypes::of(&problem)?;
+        let types = MmaTypes::of(&problem, target.arch)?;
         let demand = Demand::of(&problem);
         let mma = Mma { problem, types, demand, target, model: CostModel::of(target) };
         let candidates: Vec<Settings> =
@@ -311,9 +311,7 @@ impl Schedule {
         }
         check_workspace(problem, tiling.split_k, [slice_rows, warp_n])?;
         let operands = types.operands();
-        let [a, b] = types.elements;
-        let scattered = [(&problem.a, a), (&problem.b, b)]
-            .map(|(of, element)| tile(problem, of, element).scattered);
+        let scattered = [true, false].map(|is_a| types.tile(problem, is_a).scattered);
         Ok(Schedule {
             settings,
             operands,
@@ -358,20 +356,18 @@ impl Schedule {
     fn lowering(&self, problem: &Problem<'_>, types: &MmaTypes, target: &Target) -> Lowering {
         let Settings { tiling, stages, warp_m, warp_n } = self.settings;
         let context = Context::new(problem, tiling);
-        let operand = |of: &Operand, element: DType, is_a: bool| {
-            context.operand(of, tile(problem, of, element), is_a)
-        };
-        let [a, b] = types.elements;
-        let operands = [operand(&problem.a, a, true), operand(&problem.b, b, false)];
+        let operand =
+            |of: &Operand, is_a: bool| context.operand(of, types.tile(problem, is_a), is_a);
+        let operands = [operand(&problem.a, true), operand(&problem.b, false)];
         let variant = Variant {
-            sm: "sm80",
+            sm: if target.arch.capability < 80 { "sm75" } else { "sm80" },
             name: "mma",
-            template: "gemm/sm80_gemm_mma.cu",
+            template: "gemm/sm75_gemm_mma.cu",
             threads: self.threads,
             shared_bytes: self.shared_bytes,
             epilogue_tile: [self.slice_rows, warp_n],
             own: Parameters {
-                mma: MmaInstruction::new(types.mma_k(), types.names),
+                mma: MmaInstruction::new(types.mma_k(), types.names).on(target.arch),
                 rounds: types.rounds,
                 mma_k: types.mma_k(),
                 warp_m,
@@ -379,6 +375,7 @@ impl Schedule {
                 stages,
                 ones: ones(types.names[0]),
                 staged: operands.iter().any(|operand| operand.staged),
+                copies: !operands.iter().all(|operand| operand.staged),
                 all_walk: operands.iter().all(|operand| operand.walk.is_some()),
             },
             operands,
@@ -399,8 +396,9 @@ struct Parameters {
     stages: i64,
     /// A word of ones.
     ones: &'static str,
-    /// Whether an operand passes through registers.
+    /// Whether an operand passes through registers, and whether one is copied past them.
     staged: bool,
+    copies: bool,
     /// Whether both operands know which K step is next.
     all_walk: bool,
 }

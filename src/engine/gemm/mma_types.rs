@@ -8,9 +8,13 @@ use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
+use crate::target::Arch;
 
 /// Minimum size of `cp.async` in bytes.
 const COPY_BYTES_MIN: i64 = 4;
+
+/// The first architecture with `cp.async`, and MMAs of bf16 and tf32.
+const AMPERE: u16 = 80;
 
 /// Operand types of the MMA.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,12 +27,14 @@ pub(super) struct MmaTypes {
     pub(super) rounds: bool,
     /// Whether an operand is transposed on the way to shared memory.
     pub(super) transposes: bool,
+    /// Whether `cp.async` copies what need not pass through registers.
+    copies: bool,
 }
 
 impl MmaTypes {
     /// # Errors
     /// `NotSupported` for types without an MMA of sufficient precision.
-    pub(super) fn of(problem: &Problem<'_>) -> Result<MmaTypes> {
+    pub(super) fn of(problem: &Problem<'_>, arch: Arch) -> Result<MmaTypes> {
         let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
         let all = |fits: &dyn Fn(DType) -> bool| types.iter().all(|dtype| fits(*dtype));
         let (elements, names, rounds) = match problem.matmul.math {
@@ -54,15 +60,21 @@ impl MmaTypes {
                 )));
             }
         };
-        if problem.dual.is_some() && tile(problem, &problem.b, elements[1]).staged {
+        let copies = arch.capability >= AMPERE;
+        if !copies && ["bf16", "tf32"].contains(&names[0]) {
+            let text = format!("the tensor cores of {arch} multiply no {}", names[0]);
+            return Err(Error::not_supported(text));
+        }
+        let operands = [&problem.a, &problem.b].into_iter().zip(elements);
+        let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
+        let types = MmaTypes { elements, names, rounds, transposes, copies };
+        if problem.dual.is_some() && types.tile(problem, false).staged {
             let (name, element) = (&problem.graph.tensors[problem.b.tensor].name, elements[1]);
             return Err(Error::not_supported(format!(
                 "`{name}` cannot be copied as {element}, as operands of a dual GEMM are"
             )));
         }
-        let operands = [&problem.a, &problem.b].into_iter().zip(elements);
-        let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
-        Ok(MmaTypes { elements, names, rounds, transposes })
+        Ok(types)
     }
 
     pub(super) fn element_bytes(&self) -> i64 {
@@ -90,44 +102,48 @@ impl MmaTypes {
 
     /// Whether elements of an operand pass through registers.
     pub(super) fn is_staged(&self, problem: &Problem<'_>) -> bool {
-        let mut all = [&problem.a, &problem.b].into_iter().zip(self.elements);
-        all.any(|(of, element)| tile(problem, of, element).staged)
+        [true, false].into_iter().any(|is_a| self.tile(problem, is_a).staged)
     }
 
     /// Whether elements of an operand are found one by one through a window.
     pub(super) fn is_scattered(&self, problem: &Problem<'_>) -> bool {
-        let mut all = [&problem.a, &problem.b].into_iter().zip(self.elements);
-        all.any(|(of, element)| tile(problem, of, element).scattered)
+        [true, false].into_iter().any(|is_a| self.tile(problem, is_a).scattered)
+    }
+
+    /// How A or B is loaded into shared memory.
+    pub(super) fn tile(&self, problem: &Problem<'_>, is_a: bool) -> OperandTile {
+        let (of, element) = match is_a {
+            true => (&problem.a, self.elements[0]),
+            false => (&problem.b, self.elements[1]),
+        };
+        let tensor = &problem.graph.tensors[of.tensor];
+        let transposed = transposes(of, element);
+        let vector = if transposed { 4 } else { 16 / element.bytes() as i64 };
+        let view = of.prologue.axes.view(tensor);
+        let packed = if of.k_major { view.column } else { view.row } == 1;
+        let access = match of.window {
+            Some(_) => placed_access(tensor, if packed { 1 } else { 0 }, vector),
+            None => {
+                access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector)
+            }
+        };
+        let scattered = of.is_scattered(problem, vector);
+        let moved = of.is_plain()
+            && !scattered
+            && !tensor.by_value
+            && tensor.dtype == element
+            && !transposed;
+        let copied = self.copies && moved && packed && access >= COPY_BYTES_MIN;
+        let layout = match transposed {
+            true => "Swizzled<Element, ROWS, CTA_K, true>",
+            false => "Swizzled<Element, ROWS, CTA_K, K_MAJOR>",
+        };
+        let staged = !copied;
+        OperandTile { dtype: element, layout, vector, staged, transposed, scattered, moved }
     }
 }
 
 /// Whether an operand must be transposed on the way: `ldmatrix` cannot transpose single bytes.
 fn transposes(of: &Operand, element: DType) -> bool {
     element.bytes() == 1 && !of.k_major
-}
-
-/// How an operand is loaded into shared memory.
-pub(super) fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
-    let tensor = &problem.graph.tensors[of.tensor];
-    let transposed = transposes(of, element);
-    let vector = if transposed { 4 } else { 16 / element.bytes() as i64 };
-    let view = of.prologue.axes.view(tensor);
-    let packed = if of.k_major { view.column } else { view.row } == 1;
-    let access = match of.window {
-        Some(_) => placed_access(tensor, if packed { 1 } else { 0 }, vector),
-        None => access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector),
-    };
-    let scattered = of.is_scattered(problem, vector);
-    let copied = of.is_plain()
-        && !scattered
-        && !tensor.by_value
-        && tensor.dtype == element
-        && packed
-        && access >= COPY_BYTES_MIN
-        && !transposed;
-    let layout = match transposed {
-        true => "Swizzled<Element, ROWS, CTA_K, true>",
-        false => "Swizzled<Element, ROWS, CTA_K, K_MAJOR>",
-    };
-    OperandTile { dtype: element, layout, vector, staged: !copied, transposed, scattered }
 }

@@ -29,6 +29,8 @@ pub(super) struct OperandTile {
     pub(super) transposed: bool,
     /// Whether elements are loaded one by one.
     pub(super) scattered: bool,
+    /// Whether vectors that pass through registers are stored as they are loaded.
+    pub(super) moved: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -76,6 +78,8 @@ struct Copied {
 /// An operand that is computed in registers.
 #[derive(Debug, Clone, Serialize)]
 struct Prologue {
+    /// The tensor whose elements are stored as they are loaded.
+    moved: Option<String>,
     loaded: Vec<Load>,
     has_coordinates: bool,
     chain_parameters: String,
@@ -97,7 +101,7 @@ impl OperandParameters {
 
 impl Context<'_> {
     pub(super) fn operand(&self, of: &Operand, tile: OperandTile, is_a: bool) -> OperandParameters {
-        let OperandTile { dtype, layout, vector, staged, transposed, scattered } = tile;
+        let OperandTile { dtype, layout, vector, staged, transposed, scattered, .. } = tile;
         let matrix = Matrix {
             fusion: &of.prologue,
             window: of.window.as_ref(),
@@ -147,7 +151,7 @@ impl Context<'_> {
             window,
             tensors: placed.map(|at| self.layout(at, &matrix)).collect(),
             copied: (!staged).then(copied),
-            prologue: staged.then(|| self.prologue(of, dtype, &matrix, &stored)),
+            prologue: staged.then(|| self.prologue(of, tile, &matrix, &stored)),
         }
     }
 
@@ -160,7 +164,7 @@ impl Context<'_> {
     fn prologue(
         &self,
         of: &Operand,
-        element: DType,
+        tile: OperandTile,
         matrix: &Matrix<'_>,
         stored: &[usize],
     ) -> Prologue {
@@ -187,16 +191,18 @@ impl Context<'_> {
         let dtype = graph.tensors[of.tensor].dtype;
         let result_type = emitted.text.outputs[0].ctype;
         // The store to the tile rounds to its type.
-        let (result, value_type) = match of.is_plain() || dtype == element {
+        let (result, value_type) = match of.is_plain() || dtype == tile.dtype {
             true => ("value".to_owned(), result_type),
             false => (format!("widen(Narrow<{}>::from(value))", ctype(dtype)), dtype.register()),
         };
+        let moved = tile.moved && !self.is_broadcast(of.tensor, matrix);
         let mut arguments = emitted.arguments;
         arguments.push("value".to_owned());
         let counted =
             |source: &Source| matches!(source, Source::Coordinate(Some(_)) | Source::Position(_));
         let valid = ["valid[i]", "valid[i] > 0"];
         Prologue {
+            moved: moved.then(|| self.names[of.tensor].clone()),
             loaded: stored.iter().map(|at| self.load(*at, matrix, valid)).collect(),
             has_coordinates: of.prologue.program.sources.iter().any(counted),
             chain_parameters: emitted.parameters,

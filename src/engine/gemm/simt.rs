@@ -311,6 +311,7 @@ impl Schedule {
             staged: true,
             transposed: false,
             scattered: false,
+            moved: false,
         };
         let operand = |of: &Operand, is_a: bool| {
             let scattered = of.is_scattered(problem, tile.vector);

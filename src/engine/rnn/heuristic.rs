@@ -4,13 +4,16 @@ use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
 use crate::engine::rnn::schedule::{Schedule, Settings};
-use crate::engine::rnn::variant::{Exchange, Variant};
+use crate::engine::rnn::variant::{Exchange, REGISTERS_STEP, Variant};
 use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
 use crate::target::Target;
 
 /// Maximum warps along the hidden units, and minimum warps of a block.
 const WARPS_N_MAX: i64 = 16;
 const WARPS_MIN: i64 = 4;
+
+/// Maximum registers of a thread that hold weights.
+const WEIGHT_REGISTERS_MAX: i64 = 160;
 
 /// The best settings, and what decided them.
 #[derive(Debug, Clone)]
@@ -138,7 +141,8 @@ fn settings(
 }
 
 /// The fastest schedule with this many warps along the hidden units; of equals the one with the
-/// fewest warps along K.
+/// fewest warps along K. More of those have more registers for weights: they may fit where few do
+/// not.
 fn of_warps_n(
     layer: &Layer<'_>,
     target: &Target,
@@ -147,18 +151,17 @@ fn of_warps_n(
 ) -> Result<Schedule, Refusal> {
     let fewest = (WARPS_MIN / warps_n).max(1);
     let of = |warps_k| of_warps(layer, target, variant, [batch_tile, group_ctas, warps_k, warps_n]);
-    let mut best = of(fewest)?;
+    let mut best = of(fewest);
     for warps_k in [2 * fewest, 4 * fewest] {
-        if !reads_weights(&best) && !waits_again(layer, &best) {
+        if let Ok(best) = &best
+            && !reads_weights(best)
+            && !waits_again(layer, best)
+        {
             break;
         }
-        if let Ok(more) = of(warps_k)
-            && is_faster(layer, &more, &best)
-        {
-            best = more;
-        }
+        best = faster(layer, best, of(warps_k));
     }
-    Ok(best)
+    best
 }
 
 /// Whether weights are read from shared memory or streamed at every step.
@@ -218,10 +221,17 @@ fn of_warps(
         Schedule::new(layer, target, variant, settings)
     };
     let of = |exchange: i64| {
-        // Registers needed without weights; the rest can hold weights.
+        // Registers needed without weights; the rest can hold weights, which take whole K steps:
+        // a larger value of the knob may fit, too.
         let none = with(Variant { streams: true, ..variant }, exchange, 0)?;
         let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
-        with(variant, exchange, ((available - none.registers) / 32 * 32).clamp(0, 160))
+        let left = (available - none.registers) / REGISTERS_STEP * REGISTERS_STEP;
+        let left = left.clamp(0, WEIGHT_REGISTERS_MAX);
+        let more = (left + REGISTERS_STEP).min(WEIGHT_REGISTERS_MAX);
+        match with(variant, exchange, more) {
+            Ok(schedule) if !schedule.is_repeated(variant) => Ok(schedule),
+            _ => with(variant, exchange, left),
+        }
     };
     if variant.exchange().in_cluster() {
         return faster(layer, of(0), of(1));

@@ -8,7 +8,7 @@ use crate::engine::header::KernelNames;
 use crate::engine::instruction::MmaInstruction;
 use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, stride, wrapped};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{MathPath, PlacedGemm, SLOTS, Schedule};
+use crate::engine::rnn::schedule::{MathPath, PlacedGemm, SLOTS, Schedule, Settings};
 use crate::engine::rnn::variables::{
     Gate, Gemm, LayerState, LayerVariables, OperandBuffer, Parameter, PrepackVariables,
     SharedVariables, StageOperand, StageVariables, StepLoad, Weights,
@@ -140,7 +140,7 @@ impl Writer<'_> {
             (_, true) => "rnn/sm75_rnn_prepack_simt.cu",
             (_, false) => "rnn/sm75_rnn_prepack_mma.cu",
         };
-        let (sm, variant) = match (simt, self.is_quantised()) {
+        let (sm, variant) = match (simt, self.is_quantised() || self.arch.capability < 80) {
             (true, _) => ("sm75", "simt"),
             (false, true) => ("sm75", "mma"),
             (false, false) => ("sm80", "mma"),
@@ -491,11 +491,9 @@ impl Writer<'_> {
                 "{}, {unit_groups}, {k_steps}, {register_steps}, {smem_steps}",
                 shape.gates
             ),
-            rows,
-            k,
+            outside: self.outside(placed, [rows, k]),
             first_unit,
             first_k,
-            own_columns: self.is_reduced(),
             operands: shape.operands,
             weight: self.elements.element_of_first_row(slot, &row, &column),
             vectorised: self
@@ -507,6 +505,32 @@ impl Writer<'_> {
             streamed,
             name,
         }
+    }
+
+    /// C++ condition of units, and of elements along K, that a warp has and the GEMM, of `rows` by
+    /// `k` (names of constants), does not.
+    fn outside(&self, placed: &PlacedGemm, [rows, k]: [&str; 2]) -> Option<String> {
+        let Settings { group_ctas, warps_k, warps_n, .. } = self.schedule.settings;
+        let PlacedGemm { shape, unit_groups, k_steps, .. } = placed;
+        let warp_units = unit_groups * 8;
+        let warp_k = k_steps * 2 * self.schedule.path.fragment_k();
+        let [units, all_k] = match self.is_reduced() {
+            true => [warps_n * warps_k * warp_units, group_ctas * self.cta_output()],
+            false => [group_ctas * warps_n * warp_units, warps_k * warp_k],
+        };
+        let mut outside = Vec::new();
+        if units != shape.rows {
+            outside.push(format!("unit >= {rows}"));
+        }
+        if self.is_reduced() && warp_k != self.cta_output() {
+            outside.push("k_in_warp >= CTA_OUTPUT".to_owned());
+        }
+        if shape.operands > 1 {
+            outside.push("of >= HIDDEN_SIZE".to_owned());
+        } else if all_k != shape.k {
+            outside.push(format!("k >= {k}"));
+        }
+        (!outside.is_empty()).then(|| outside.join(" || "))
     }
 
     /// Whether 16 bytes' worth of weights along K are of one block's units, and all there or none.

@@ -145,8 +145,9 @@ impl MathPath {
     pub(super) fn of(layer: &Layer<'_>, target: &Target) -> MathPath {
         match (layer.dtype(), layer.op.math) {
             _ if layer.quantization().is_some() => MathPath::MmaI8,
+            (DType::F16, _) => MathPath::Mma16,
             _ if target.arch.capability < 80 => MathPath::Simt,
-            (DType::F16 | DType::Bf16, _) => MathPath::Mma16,
+            (DType::Bf16, _) => MathPath::Mma16,
             (_, MatmulMath::Tf32) => MathPath::MmaTf32,
             _ => MathPath::Simt,
         }
@@ -382,6 +383,15 @@ impl Schedule {
         self.cta_hidden * self.settings.batch_tile * math_bytes
     }
 
+    /// Bytes of the partial sums of warps along K, of one GEMM.
+    pub(super) fn warp_partials_bytes(&self, math_bytes: i64) -> i64 {
+        let tiles = self.gemms.iter().map(Schedule::tiles).max().unwrap_or(0);
+        match self.settings.warps_k {
+            1 => 0,
+            _ => self.threads / 32 * tiles * self.batch_subtiles() * 128 * math_bytes,
+        }
+    }
+
     /// Selects another exchange through memory; nothing else depends on it.
     pub(super) fn set_exchange(&mut self, variant: Variant, at: i64) {
         self.settings.exchange = at;
@@ -485,14 +495,12 @@ impl Schedule {
         take((warps * self.staging_bytes() - operands_end).max(0));
         let resident = self.gemms.iter().map(|of| warps * of.smem_steps * of.step_bytes);
         let weights = resident.map(&mut take).collect();
-        let tiles = self.gemms.iter().map(Schedule::tiles).max().unwrap_or(0);
-        let partials = match self.settings.warps_k {
+        let partials = match self.exchange {
             // Those of two steps, for the units of this block and from every block.
-            _ if self.exchange == Exchange::ReduceScatter => {
+            Exchange::ReduceScatter => {
                 take(2 * self.settings.group_ctas * self.partials_bytes(math_bytes))
             }
-            1 => 0,
-            _ => take(warps * tiles * self.batch_subtiles() * 128 * math_bytes),
+            _ => take(self.warp_partials_bytes(math_bytes)),
         };
         let vectors = take(self.vectors * self.cta_hidden * math_bytes);
         let lengths = match layer.op.with.lengths {

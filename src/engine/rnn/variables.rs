@@ -44,14 +44,12 @@ pub(super) struct Weights {
     pub(super) name: String,
     /// Template arguments of the type.
     pub(super) weights: String,
-    /// Weight rows per gate, and K: names of constants.
-    pub(super) rows: &'static str,
-    pub(super) k: &'static str,
     /// C++ expressions of the first unit and the first k of the warp.
     pub(super) first_unit: String,
     pub(super) first_k: String,
-    /// Whether a CTA has only the weights of its own columns.
-    pub(super) own_columns: bool,
+    /// C++ condition of what is no weight: absent where there is nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) outside: Option<String>,
     /// Vectors of the operand.
     pub(super) operands: i64,
     /// C++ expression of the weight of a `gate` of a `unit` at `k`; with several vectors of the

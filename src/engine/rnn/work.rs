@@ -56,14 +56,15 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let streamed =
         |of: &PlacedGemm| (of.streamed_steps() * of.step_bytes * warps) as f64 / L2_BYTES;
     let streamed: f64 = schedule.gemms.iter().map(streamed).sum();
-    let shared = shared_bytes(layer, schedule) / SHARED_BYTES;
+    let [operands, waited] = shared_bytes(layer, schedule).map(|bytes| bytes as f64 / SHARED_BYTES);
     let norms = layer.op.cell.stages.iter().filter(|stage| !stage.statistics.is_empty()).count();
     let exchanges = (schedule.gemms.len() + norms).max(1) as f64;
     let exchange = exchange_clocks(layer, schedule, schedule.exchange);
     let cells = (schedule.cta_hidden * schedule.settings.batch_tile) as f64;
     let cells = cells * instructions(layer) / schedule.f32_lanes;
     let doubt = if schedule.exchange.through_memory() { MEMORY_DOUBT } else { 1.0 };
-    doubt * (math.max(streamed).max(shared) + cells + exchanges * (STEP_CLOCKS + exchange))
+    let products = math.max(streamed).max(operands) + waited;
+    doubt * (products + cells + exchanges * (STEP_CLOCKS + exchange))
 }
 
 /// Bytes that a block receives per exchange of this kind.
@@ -80,23 +81,23 @@ pub(super) fn exchange_bytes(layer: &Layer<'_>, schedule: &Schedule, exchange: E
     batch_tile * others * bytes
 }
 
-/// Bytes of shared memory that the warps of a block read per step for MMAs: weights that are there,
-/// the operands, and partial sums.
-fn shared_bytes(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
+/// Bytes of shared memory that the warps of a block move per step for MMAs: operands, which are
+/// read ahead; and what they wait for, weights that are there and partial sums of warps along K or
+/// of other blocks.
+fn shared_bytes(layer: &Layer<'_>, schedule: &Schedule) -> [i64; 2] {
     if schedule.path == MathPath::Simt {
-        return 0.0;
+        return [0; 2];
     }
-    let k_step = 2 * schedule.path.fragment_k() * schedule.element_bytes;
-    let of = |of: &PlacedGemm| {
-        of.smem_steps * of.step_bytes + of.k_steps * k_step * schedule.settings.batch_tile
-    };
     let warps = schedule.threads / 32;
-    let all: i64 = schedule.gemms.iter().map(|gemm| warps * of(gemm)).sum();
+    let k_step = 2 * schedule.path.fragment_k() * schedule.element_bytes;
+    let operand = |of: &PlacedGemm| warps * of.k_steps * k_step * schedule.settings.batch_tile;
+    let weights = |of: &PlacedGemm| warps * of.smem_steps * of.step_bytes;
     let sums = match schedule.exchange {
         kind @ Exchange::ReduceScatter => exchange_bytes(layer, schedule, kind),
-        _ => 0,
+        _ => 2 * schedule.warp_partials_bytes(layer.op.math.dtype().bytes() as i64),
     };
-    (all + sums) as f64
+    let gemms = || schedule.gemms.iter();
+    [gemms().map(operand).sum(), gemms().map(weights).sum::<i64>() + sums]
 }
 
 /// Predicted clocks of an exchange of this kind.

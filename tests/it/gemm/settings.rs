@@ -66,6 +66,7 @@ fn simt_heuristics_do_not_spill() {
 #[test]
 fn mma_heuristics_do_not_spill() {
     no_spills("gemm_mma", &["a100", "rtx4090", "h200", "b200", "rtx5090"]);
+    no_spills("gemm_mma", &["t4"]);
 }
 
 /// Matrices of more than 2^31 elements count in 64 bits; too large to run, they compile.

@@ -11,6 +11,15 @@ pub struct Form {
     pub inputs: Values,
     pub engine: &'static str,
     pub knobs: Knobs,
+    /// The device that runs it.
+    pub device: &'static str,
+}
+
+impl Form {
+    /// The form on another device.
+    pub fn on(self, device: &'static str) -> Form {
+        Form { device, ..self }
+    }
 }
 
 /// A graph with values of its inputs.
@@ -21,5 +30,5 @@ pub type Knobs = &'static [(&'static str, i64)];
 
 pub fn form(name: &'static str, engine: &'static str, task: Task, knobs: Knobs) -> Form {
     let (graph, inputs) = task;
-    Form { name, graph, inputs, engine, knobs }
+    Form { name, graph, inputs, engine, knobs, device: "sim" }
 }

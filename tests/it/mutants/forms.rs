@@ -246,6 +246,7 @@ fn products() -> Vec<Form> {
     ];
     let lays = [Lay::Rows, Lay::Columns, Lay::Rows];
     let copied = product([Bf16, Bf16, F32], [70, 72, 200], lays);
+    let turing = product([F16, F16, F32], [70, 72, 100], lays);
     let staged = product([F16, Bf16, F32], [70, 72, 100], [Lay::OddRows, Lay::Rows, Lay::Rows]);
     let bulk = product([Bf16, Bf16, F32], [200, 136, 320], lays);
     let single = product([F32; 3], [70, 72, 100], [Lay::Rows; 3]);
@@ -268,6 +269,7 @@ fn products() -> Vec<Form> {
         form("gemm_split", "gemm_simt", split, &[("split_k", 2)]),
         form("gemm_mma", "gemm_mma", copied, SMALL),
         form("gemm_staged", "gemm_mma", staged, &[("split_k", 1), ("stages", 2)]),
+        form("gemm_turing", "gemm_mma", turing, &[("split_k", 1), ("stages", 2)]).on("sim:t4"),
         form("gemm_prologues", "gemm_mma", from(prologues([70, 72, 104], F16)), SMALL),
         form(
             "gemm_reduced",

@@ -60,6 +60,7 @@ pub fn recurrences() -> Vec<Form> {
         form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
         form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
         form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
+        form("rnn_turing", "rnn_cta", lstm([5, 40]), &[]).on("sim:t4"),
         form(
             "rnn_halves",
             "rnn_cluster",
