@@ -10,6 +10,14 @@ use crate::target::Arch;
 /// The one architecture with `wgmma`.
 const WGMMA_ARCH: Arch = Arch { capability: 90, specific: true };
 
+/// The first compute capability with `cp.async`, MMAs of 32 bytes of K, and of bf16 and tf32.
+pub(super) const AMPERE: u16 = 80;
+
+/// The least architecture that has the instructions of [`MmaInstruction::on`], in a kernel's name.
+pub(super) fn mma_sm(arch: Arch) -> &'static str {
+    if arch.capability < AMPERE { "sm75" } else { "sm80" }
+}
+
 /// Checks that an architecture has `wgmma`.
 ///
 /// # Errors
@@ -82,8 +90,8 @@ impl MmaInstruction {
     /// a quarter of that of 8-bit integers.
     pub(super) fn on(self, arch: Arch) -> MmaInstruction {
         let shape = match self.shape.as_str() {
-            "m16n8k16" if arch.capability < 80 => "m16n8k8".to_owned(),
-            "m16n8k32" if arch.capability < 80 => "m8n8k16".to_owned(),
+            "m16n8k16" if arch.capability < AMPERE => "m16n8k8".to_owned(),
+            "m16n8k32" if arch.capability < AMPERE => "m8n8k16".to_owned(),
             _ => self.shape,
         };
         MmaInstruction { shape, ..self }

@@ -16,7 +16,7 @@ use crate::engine::attention::problem::Problem;
 use crate::engine::attention::tile_order::tile_order;
 use crate::engine::attention::work::{Block, MathPath, work};
 use crate::engine::header::KernelNames;
-use crate::engine::instruction::MmaInstruction;
+use crate::engine::instruction::{AMPERE, MmaInstruction, mma_sm};
 use crate::engine::signature::{arguments, ctype, refuse_older};
 use crate::engine::{KernelWork, NumericalNote, TensorWork};
 use crate::error::{Error, Result};
@@ -24,9 +24,8 @@ use crate::graph::{Attention, AttentionShape, CanonicalGraph, MatmulMath};
 use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Target;
 
-/// The first architecture with `ldmatrix` and MMAs of f16, and that with those of bf16 and tf32.
+/// The first architecture with `ldmatrix` and MMAs of f16.
 const CAPABILITY_MIN: u16 = 75;
-const CAPABILITY_MIN_OTHERS: u16 = 80;
 
 const THREADS_MAX: i64 = 256;
 
@@ -127,7 +126,7 @@ impl<'a> Matrices<'a> {
             ));
         }
         if element != DType::F16 {
-            refuse_older(capability, CAPABILITY_MIN_OTHERS)?;
+            refuse_older(capability, AMPERE)?;
         }
         let AttentionShape { depth, width, .. } = problem.shape;
         if depth.max(width) > ELEMENTS_MAX {
@@ -315,7 +314,7 @@ impl<'a> Matrices<'a> {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let passed: Vec<_> = self.problem.passed().collect();
         let (attention, functions) = attention_parameters(&self.problem, self.target, tiling.packs);
-        let sm = if self.target.arch.capability < 80 { "sm75" } else { "sm80" };
+        let sm = mma_sm(self.target.arch);
         let names = self.names(sm, name, "attention/sm75_attention_mma.cu");
         let parameters = self.mma_parameters(
             schedule,

@@ -19,7 +19,7 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::window::WINDOWED_BYTES_MAX;
 use crate::engine::gemm::work::{Block, Demand, MathPath, MmaStep};
-use crate::engine::instruction::{MmaInstruction, ones};
+use crate::engine::instruction::{MmaInstruction, mma_sm, ones};
 use crate::engine::signature::refuse_older;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{
@@ -360,7 +360,7 @@ impl Schedule {
             |of: &Operand, is_a: bool| context.operand(of, types.tile(problem, is_a), is_a);
         let operands = [operand(&problem.a, true), operand(&problem.b, false)];
         let variant = Variant {
-            sm: if target.arch.capability < 80 { "sm75" } else { "sm80" },
+            sm: mma_sm(target.arch),
             name: "mma",
             template: "gemm/sm75_gemm_mma.cu",
             threads: self.threads,

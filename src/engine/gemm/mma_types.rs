@@ -6,15 +6,13 @@ use crate::dtype::DType;
 use crate::engine::gemm::layout::{access_of, placed_access};
 use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
+use crate::engine::instruction::AMPERE;
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
 use crate::target::Arch;
 
 /// Minimum size of `cp.async` in bytes.
 const COPY_BYTES_MIN: i64 = 4;
-
-/// The first architecture with `cp.async`, and MMAs of bf16 and tf32.
-const AMPERE: u16 = 80;
 
 /// Operand types of the MMA.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

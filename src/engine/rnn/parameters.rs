@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::header::KernelNames;
-use crate::engine::instruction::MmaInstruction;
+use crate::engine::instruction::{MmaInstruction, mma_sm};
 use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, stride, wrapped};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{MathPath, PlacedGemm, SLOTS, Schedule, Settings};
@@ -140,10 +140,10 @@ impl Writer<'_> {
             (_, true) => "rnn/sm75_rnn_prepack_simt.cu",
             (_, false) => "rnn/sm75_rnn_prepack_mma.cu",
         };
-        let (sm, variant) = match (simt, self.is_quantised() || self.arch.capability < 80) {
+        let (sm, variant) = match (simt, self.is_quantised()) {
             (true, _) => ("sm75", "simt"),
             (false, true) => ("sm75", "mma"),
-            (false, false) => ("sm80", "mma"),
+            (false, false) => (mma_sm(self.arch), "mma"),
         };
         let (dtype, cell) = (self.layer.dtype(), self.layer.cell_word());
         let stem = format!("{sm}_{entry}_{dtype}_{cell}_{variant}");

@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
+use crate::engine::instruction::AMPERE;
 use crate::engine::rnn::layer::{GemmShape, Layer};
 use crate::engine::rnn::refusal::{Refusal, THREADS_MAX};
 use crate::engine::rnn::variant::{Exchange, REGISTERS_STEP, Variant};
@@ -146,7 +147,7 @@ impl MathPath {
         match (layer.dtype(), layer.op.math) {
             _ if layer.quantization().is_some() => MathPath::MmaI8,
             (DType::F16, _) => MathPath::Mma16,
-            _ if target.arch.capability < 80 => MathPath::Simt,
+            _ if target.arch.capability < AMPERE => MathPath::Simt,
             (DType::Bf16, _) => MathPath::Mma16,
             (_, MatmulMath::Tf32) => MathPath::MmaTf32,
             _ => MathPath::Simt,
