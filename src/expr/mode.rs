@@ -176,6 +176,14 @@ impl Mode {
         )
     }
 
+    /// Whether the mode is an instruction or two, whose result is as well computed again as kept.
+    pub(crate) const fn is_short(self) -> bool {
+        use Mode::*;
+        let arithmetic =
+            matches!(self, Add | Sub | Mul | AddSquare | Max | Min | Abs | Neg | ReluFwd);
+        arithmetic || (self.is_exact() && !matches!(self, GenIndex))
+    }
+
     /// Whether the mode has a NaN rule.
     pub const fn is_comparison_based(self) -> bool {
         matches!(self, Mode::Max | Mode::Min | Mode::ReluFwd | Mode::ReluBwd)

@@ -122,8 +122,8 @@ struct LeastStaged {
 
 /// What shared memory must hold at least for rows to be better copied there than held so, if they
 /// ever are: a row where nothing holds it; two, if there are many rows, where an SM has one block
-/// beside its sums of columns, which would wait for its loads; those of two blocks where blocks of
-/// a cluster would wait for each other, since there elements are computed once.
+/// beside its sums of columns, which would wait for its loads, and where blocks of a cluster would
+/// wait for each other; those of two blocks if there functions of elements are computed once.
 fn least_staged(
     held: &Held,
     space: &Space,
@@ -136,7 +136,8 @@ fn least_staged(
     let needed = row_threads * footprint.registers(vector, items, residence);
     match residence {
         Residence::Registers => {
-            let blocks = if space.has_sums() { 1 } else { 2 };
+            let computed_once = footprint.keeps_functions && !space.has_sums();
+            let blocks = if computed_once { 2 } else { 1 };
             let waits = cluster > 1 || (space.has_sums() && 2 * needed > REGISTERS_SM);
             (many && waits).then_some(LeastStaged { stages: STAGES_WANTED, blocks })
         }

@@ -13,7 +13,7 @@ use crate::engine::reduction::staging::Staging;
 use crate::engine::reduction::step::Step;
 use crate::engine::reduction::variance;
 use crate::engine::tunable::settings;
-use crate::graph::CanonicalGraph;
+use crate::graph::{CanonicalGraph, Op};
 use crate::kernel::Grid;
 use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
@@ -326,12 +326,27 @@ pub(super) struct Footprint {
     held_bytes: Vec<i64>,
     /// Bytes of one element of each intermediate that stays in registers between phases.
     resident_bytes: Vec<i64>,
+    /// Whether these are of more than an instruction or two on each element.
+    pub(super) keeps_functions: bool,
     pub(super) staging: Option<Staging>,
     /// Registers of the sums of one column.
     sum_words: i64,
     /// Registers of one element of each variance that is taken in the phase of its mean.
     variance_words: i64,
     is_double: bool,
+}
+
+/// For each tensor, whether its elements are computed by more than an instruction or two each.
+fn functions(graph: CanonicalGraph<'_>, space: &Space) -> Vec<bool> {
+    let mut functions = vec![false; graph.tensors.len()];
+    for of in graph.operations {
+        let is_short = matches!(&of.op, Op::Pointwise(op) if op.mode.is_short())
+            && !of.inputs.iter().any(|input| functions[*input as usize]);
+        for output in &of.outputs {
+            functions[*output as usize] = !is_short && !space.is_row(*output as usize);
+        }
+    }
+    functions
 }
 
 impl Footprint {
@@ -345,6 +360,7 @@ impl Footprint {
         let (broadcast, inputs): (Vec<_>, Vec<_>) =
             inputs.into_iter().partition(|(at, _)| space.stride(*at) == 0);
         let phases = Phases::of(graph, space, Residence::Registers);
+        let functions = functions(graph, space);
         let held = |at: usize, tensor: &TensorDesc| {
             let reads = |phase: &&Phase| phase.reads(at);
             match phases.phases.iter().filter(reads).count() {
@@ -367,6 +383,7 @@ impl Footprint {
             variance_words: variance::words(graph, space),
             held_bytes: inputs.iter().map(|(at, tensor)| held(*at, tensor)).collect(),
             resident_bytes: phases.resident.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
+            keeps_functions: phases.resident.iter().any(|at| functions[*at]),
             staging: Staging::of(graph, space, target),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
         }
