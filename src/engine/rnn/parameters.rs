@@ -241,6 +241,7 @@ impl Writer<'_> {
             backward: op.backward,
             outputs: layer.outputs(),
             h_initial: state("h_initial"),
+            vector_h_initial: self.has_vector_h_initial(),
             h_final: state("h_final"),
             y: elements.y("rows.row(step, b)", "column"),
             y_beyond: elements.y("row", "column"),
@@ -543,7 +544,18 @@ impl Writer<'_> {
         extents.all(|extent| extent % vector == 0)
     }
 
-    /// Whether rows of weights can be read 16 bytes at a time along K.
+    /// Whether rows of the initial h can be read 16 bytes at a time, as they lie in shared memory.
+    fn has_vector_h_initial(&self) -> bool {
+        let Writer { layer, schedule, .. } = self;
+        let in_order = layer.outputs() == 1 && !self.is_reduced();
+        let tensor = layer.tensor("h_initial").filter(|of| of.dtype == layer.dtype());
+        schedule.mma()
+            && in_order
+            && tensor.is_some()
+            && self.is_vectorised("h_initial", layer.output_size())
+    }
+
+    /// Whether rows can be read 16 bytes at a time along K.
     fn is_vectorised(&self, slot: &str, k: i64) -> bool {
         let tensor = self.layer.tensor(slot).expect("the slot is there");
         let vector = 16 / tensor.dtype.bytes() as i64;

@@ -145,6 +145,8 @@ pub(super) struct LayerVariables {
     /// States that make up h.
     pub(super) outputs: i64,
     pub(super) h_initial: Option<String>,
+    /// Whether it is read 16 bytes at a time, as elements that h is made of.
+    pub(super) vector_h_initial: bool,
     pub(super) h_final: Option<String>,
     /// The element of y in a row of a step, and in a row beyond all sequences.
     pub(super) y: String,

@@ -58,6 +58,7 @@ pub fn recurrences() -> Vec<Form> {
     };
     vec![
         form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
+        form("rnn_states", "rnn_cta", recurrent(sequences(CellKind::Lstm, [5, 40]), F16), &[]),
         form("rnn_simt", "rnn_cta", recurrent(full, F32), &[]),
         form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
         form("rnn_turing", "rnn_cta", lstm([5, 40]), &[]).on("sim:t4"),
