@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kiln::plan::Problem;
-use kiln::{DType, OperationGraph, TensorDesc, engine, plan, reference};
+use kiln::{DType, Kiln, OperationGraph, TensorDesc, engine, plan, reference};
 use serde::Deserialize;
 
 use crate::attention::cases::ENGINES;
@@ -58,6 +58,25 @@ fn cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../../data/attention/torch.json")).expect("well-formed")
 }
 
+/// Runs a case on every engine that takes it; counts those.
+fn run(case: &Case, kiln: &Kiln, ran: &mut [usize; ENGINES.len()]) {
+    let graph = case.graph();
+    let inputs = case.values(graph.inputs());
+    let o = graph.outputs().next().expect("attention has a result");
+    let exact = TensorDesc { dtype: DType::F64, ..o.clone() };
+    let exact = &case.values([&exact].into_iter())[&o.uid];
+    let target = kiln.device().target();
+    for (name, count) in ENGINES.iter().zip(ran) {
+        let supported = engine::supported(name, graph.canonical(), target);
+        let Ok(supported) = supported else { continue };
+        let config = supported.heuristic();
+        let outputs = harness::run(kiln, &graph, Some(&config), &inputs);
+        let outputs = outputs.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
+        case.check(&outputs[&o.uid], exact, &format!("{config} on {}", target.name));
+        *count += 1;
+    }
+}
+
 #[test]
 fn every_engine_is_as_near_as_flash_attention_must_be() {
     let cases = cases();
@@ -71,18 +90,7 @@ fn every_engine_is_as_near_as_flash_attention_must_be() {
         let exact = &case.values([&exact].into_iter())[&o.uid];
         let reference = reference::evaluate(&graph, &inputs).expect("inputs fit the graph");
         case.check(&reference[&o.uid].values, exact, "reference");
-        for kiln in harness::dialects_by_turns(at) {
-            let target = kiln.device().target();
-            for (name, count) in ENGINES.iter().zip(&mut ran) {
-                let supported = engine::supported(name, graph.canonical(), target);
-                let Ok(supported) = supported else { continue };
-                let config = supported.heuristic();
-                let outputs = harness::run(kiln, &graph, Some(&config), &inputs);
-                let outputs = outputs.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
-                case.check(&outputs[&o.uid], exact, &format!("{config} on {}", target.name));
-                *count += 1;
-            }
-        }
+        harness::dialects_by_turns(at).into_iter().for_each(|kiln| run(case, kiln, &mut ran));
     }
     // Tensor cores take all of f16 and bf16, the ordinary units everything; TMA copies ask for
     // more.
@@ -90,5 +98,20 @@ fn every_engine_is_as_near_as_flash_attention_must_be() {
     let [all, half] = [cases.len(), cases.len() / 3 * 2].map(|count| count * dialects);
     for (name, count) in ENGINES.iter().zip(ran).filter(|(name, _)| **name != "attention_wgmma") {
         assert_eq!(count, if name.ends_with("simt") { all } else { half }, "{name}");
+    }
+}
+
+/// The oldest tensor cores take f16 alone.
+#[test]
+fn tensor_cores_of_turing_are_as_near() {
+    let mut ran = [0; ENGINES.len()];
+    let cases: Vec<Case> = cases().into_iter().filter(|of| of.name.ends_with("_f16")).collect();
+    for (case, at) in cases.iter().zip(0..) {
+        let Some(kiln) = harness::simulated_by_turns("t4", at) else { return };
+        run(case, kiln, &mut ran);
+    }
+    for (name, count) in ENGINES.iter().zip(ran) {
+        let is_taken = *name != "attention_wgmma";
+        assert_eq!(count, if is_taken { cases.len() } else { 0 }, "{name}");
     }
 }
