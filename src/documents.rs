@@ -55,10 +55,13 @@ impl Planned {
 }
 
 impl Document {
-    /// Every graph, or the network.
+    /// Every graph, those that a layer plans besides, or the network.
     pub(crate) fn planned(self) -> Vec<Planned> {
         match self {
-            Document::Graphs(of) => of.graphs().into_iter().cloned().map(Planned::Graph).collect(),
+            Document::Graphs(of) => {
+                let graphs = of.graphs().into_iter().cloned().chain(of.besides());
+                graphs.map(Planned::Graph).collect()
+            }
             Document::Loops(network) => vec![Planned::Loops(network)],
         }
     }

@@ -36,7 +36,7 @@ OUTCOMES = {"ok": "passed", "FAILED": "failed", "ignored": "ignored"}
 # How Kiln's errors say that the device is lost (src/device/health.rs).
 LOST = re.compile(r"the device is lost: (\w+)(.*)")
 # What a test tells of each kernel before its launch (KILN_TEST_LAUNCHES=1).
-LAUNCH = re.compile(r"TRACE kiln::device::cuda: launch (\S+)")
+LAUNCH = re.compile(r"TRACE kiln::device::cuda\w*: launch (\S+)")
 KILL_WAIT_S = 30
 # Modules of few long tests, each of which is a group: they run first.
 APART = ("case_runs",)

@@ -6,7 +6,7 @@ runs eager and replayed as a CUDA graph.
 
 The first group is the target: f16, one layer, one direction, where cuDNN has persistent kernels.
 The others are what it runs step by step: bf16, GRU, both directions, two layers, more than 1024
-units.
+units. Stacked ones have several layers, in chunks of steps as Kiln chooses and one after the other.
 
 Needs an NVIDIA GPU; PyTorch for the peers; the binary `kiln` for Kiln (in $KILN_BINARY, in
 ${CARGO_TARGET_DIR:-target}/release, or beside this file). What is missing is named, and the rest is
@@ -24,25 +24,36 @@ ABSENT = {"FlashRNN": "flashrnn"}
 
 
 def cases(steps):
-    """Networks by group: cell, units, batch, type, layers, both directions."""
+    """Networks by group: cell, units, batch, type, layers, both directions, layers in turn."""
     persistent = [
-        ("lstm", units, batch, "f16", 1, False)
+        ("lstm", units, batch, "f16", 1, False, False)
         for units in (256, 512, 768, 1024)
         for batch in (8, 32, 64, 128)
     ]
     others = [
-        ("lstm", 512, 32, "bf16", 1, False),
-        ("gru", 512, 32, "f16", 1, False),
-        ("gru", 512, 32, "bf16", 1, False),
-        ("lstm", 512, 32, "f16", 1, True),
-        ("lstm", 512, 32, "f16", 2, False),
-        ("lstm", 1536, 32, "f16", 1, False),
-        ("lstm", 2048, 32, "f16", 1, False),
-        ("lstm", 160, 44, "f32", 1, False),
+        ("lstm", 512, 32, "bf16", 1, False, False),
+        ("gru", 512, 32, "f16", 1, False, False),
+        ("gru", 512, 32, "bf16", 1, False, False),
+        ("lstm", 512, 32, "f16", 1, True, False),
+        ("lstm", 512, 32, "f16", 2, False, False),
+        ("lstm", 1536, 32, "f16", 1, False, False),
+        ("lstm", 2048, 32, "f16", 1, False, False),
+        ("lstm", 160, 44, "f32", 1, False, False),
     ]
-    named = [("persistent", case) for case in persistent] + [("others", case) for case in others]
-    keys = ("cell", "hidden", "batch", "dtype", "layers", "bidirectional")
-    return [dict(zip(keys, case), group=group, steps=steps) for group, case in named]
+    sizes = [(512, 8, 2), (512, 8, 4), (512, 32, 2), (256, 8, 2), (256, 32, 4), (128, 8, 8)]
+    stacked = [
+        (cell, units, batch, "f16", layers, False, in_turn)
+        for cell, (units, batch, layers) in [("lstm", size) for size in sizes]
+        + [("gru", (512, 16, 2))]
+        for in_turn in (False, True)
+    ]
+    groups = {"persistent": persistent, "others": others, "stacked": stacked}
+    keys = ("cell", "hidden", "batch", "dtype", "layers", "bidirectional", "in_turn")
+    return [
+        dict(zip(keys, case), group=group, steps=steps)
+        for group, cases_of in groups.items()
+        for case in cases_of
+    ]
 
 
 def kiln_command(case):
@@ -50,6 +61,7 @@ def kiln_command(case):
     command = ["rnn"]
     for key in ("cell", "hidden", "batch", "steps", "layers", "dtype"):
         command.append(f"--{key}={case[key]}")
+    command += [f"--chunk-steps={case['steps']}"] * case.get("in_turn", False)
     return command + ["--bidirectional"] * case["bidirectional"]
 
 
@@ -96,13 +108,14 @@ def torch_calls(torch, case):
 def describe(case):
     """A line's beginning."""
     name = f"{case['cell']} {case['dtype']} H {case['hidden']} B {case['batch']}"
-    return name + f" L {case['layers']}" + (" both" if case["bidirectional"] else "")
+    name += f" L {case['layers']}" + (" both" if case["bidirectional"] else "")
+    return name + (" in turn" if case.get("in_turn", False) else "")
 
 
 def main():
     parser = peers.parser(__doc__)
     parser.add_argument("--steps", type=int, default=512, help="steps of a sequence")
-    parser.add_argument("--group", choices=("persistent", "others"), help="only these networks")
+    parser.add_argument("--group", choices=("persistent", "others", "stacked"), help="only these networks")
     options = parser.parse_args()
     chosen = [case for case in cases(options.steps) if options.group in (None, case["group"])]
     name = "rnn" if options.group is None else f"rnn-{options.group}"

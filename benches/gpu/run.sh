@@ -16,7 +16,7 @@ the exit status is 3, or 1 of check):
   check                                                   the tests
   pointwise                                               the demo chain
   fusion, or fusion-product, fusion-compile, fusion-copy  fused graphs
-  rnn, or rnn-persistent, rnn-others                      recurrent networks
+  rnn, or rnn-persistent, rnn-others, rnn-stacked         recurrent networks
   attention, or attention-64, attention-128, attention-256, attention-decode
                                                           attention by head size
   gradients                                               gradients of attention
@@ -45,7 +45,7 @@ run() {
     case $part in
     check) "$here/check.sh" "$@" ;;
     pointwise | fusion | rnn | attention | gradients | convolution) python3 "$here/$part.py" "$@" ;;
-    fusion-product | fusion-compile | fusion-copy | rnn-persistent | rnn-others | \
+    fusion-product | fusion-compile | fusion-copy | rnn-persistent | rnn-others | rnn-stacked | \
         convolution-forward | convolution-data | convolution-filter)
         python3 "$here/${part%-*}.py" --group "${part#*-}" "$@"
         ;;

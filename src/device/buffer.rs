@@ -113,18 +113,25 @@ pub struct Stream {
     reports: Arc<Reports>,
     handle: u64,
     owned: bool,
-    /// Whether it is captured into the body of a conditional node.
-    is_body: bool,
+    /// Whether each kernel begins when what is before it has ended, even one that may begin
+    /// earlier.
+    in_turn: bool,
 }
 
 impl Stream {
     pub(super) fn new(driver: Arc<dyn Driver>, reports: Arc<Reports>) -> Result<Stream> {
         let handle = driver.stream_create()?;
-        Ok(Stream { driver, reports, handle, owned: true, is_body: false })
+        Ok(Stream { driver, reports, handle, owned: true, in_turn: false })
+    }
+
+    /// A stream that only marks order with others.
+    pub(super) fn lane(driver: Arc<dyn Driver>, reports: Arc<Reports>) -> Result<Stream> {
+        let handle = driver.lane_create()?;
+        Ok(Stream { driver, reports, handle, owned: true, in_turn: true })
     }
 
     pub(super) fn external(driver: Arc<dyn Driver>, reports: Arc<Reports>, handle: u64) -> Stream {
-        Stream { driver, reports, handle, owned: false, is_body: false }
+        Stream { driver, reports, handle, owned: false, in_turn: false }
     }
 
     /// Native handle: a `CUstream` on a GPU.
@@ -193,9 +200,26 @@ impl Stream {
         Ok(Event { driver, reports, stream: self.handle, handle })
     }
 
-    /// Whether it is captured into the body of a conditional node.
-    pub(crate) fn is_body(&self) -> bool {
-        self.is_body
+    /// Whether each kernel begins when what is before it has ended, even one that may begin
+    /// earlier.
+    pub(crate) fn launches_in_turn(&self) -> bool {
+        self.in_turn
+    }
+
+    /// Moves a mark of the device behind all that the stream has been given.
+    ///
+    /// # Errors
+    /// `Driver` when it cannot be recorded.
+    pub(crate) fn mark(&self, mark: &Mark) -> Result<()> {
+        self.driver.mark(mark.handle, self.handle)
+    }
+
+    /// Orders what the stream is given from now on behind what is before a mark of the device now.
+    ///
+    /// # Errors
+    /// `Driver` when the driver refuses it.
+    pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
+        self.driver.wait(self.handle, mark.handle)
     }
 
     /// Whether what it is given is captured into a CUDA graph.
@@ -215,7 +239,8 @@ impl Stream {
             reports: self.reports.clone(),
             handle,
             owned: true,
-            is_body: true,
+            // What edges bodies may have no document says.
+            in_turn: true,
         };
         Ok((branching.condition, branching.streams.into_iter().map(stream).collect()))
     }
@@ -247,6 +272,26 @@ impl Drop for Stream {
             self.reports.forget(self.handle);
             self.driver.stream_destroy(self.handle);
         }
+    }
+}
+
+/// A place among the work of a stream, behind which that of other streams may be ordered.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    driver: Arc<dyn Driver>,
+    handle: u64,
+}
+
+impl Mark {
+    pub(super) fn new(driver: Arc<dyn Driver>) -> Result<Mark> {
+        let handle = driver.mark_create()?;
+        Ok(Mark { driver, handle })
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.driver.event_destroy(self.handle);
     }
 }
 

@@ -10,6 +10,12 @@ use cudarc::driver::{DriverError, result, sys};
 use crate::device::health::Health;
 use crate::error::{Error, Result};
 
+/// What is attempted when a plan is executed.
+pub(super) const LAUNCH: &str = "launch a kernel";
+
+/// What is attempted when a handle is dropped, whose error nobody hears.
+pub(super) const RELEASE: &str = "release a handle";
+
 /// A device's primary context, retained while in use.
 #[derive(Debug)]
 pub(super) struct Primary {

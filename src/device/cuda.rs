@@ -8,16 +8,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::{DriverError, result, sys};
-use tracing::trace;
 
 use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
-use crate::device::attribute::attribute;
 use crate::device::captured::Captured;
 use crate::device::conditional::Conditionals;
-use crate::device::context::{Call, Primary};
-use crate::device::driver::{
-    Branching, Conditional, Driver, KernelName, Launch, Launchable, MAP_WORDS,
-};
+use crate::device::context::{Call, LAUNCH, Primary, RELEASE};
+use crate::device::cuda_kernel::{CudaKernel, Module};
+use crate::device::driver::{Branching, Conditional, Driver, KernelName, Launchable, MAP_WORDS};
 use crate::device::health::{self, Health};
 use crate::device::occupancy::Occupancy;
 use crate::device::parameters::Parameters;
@@ -135,6 +132,18 @@ impl CudaDriver {
         let conditionals = Conditionals::new(primary.clone());
         Ok(CudaDriver { primary, conditionals, target, version, assembles })
     }
+
+    fn stream_of(&self, kind: result::stream::StreamKind) -> Result<u64> {
+        let call = self.primary.call("create a stream")?;
+        let stream = result::stream::create(kind);
+        stream.map(|stream| stream as u64).map_err(|error| call.failed(error))
+    }
+
+    fn event_of(&self, flags: sys::CUevent_flags) -> Result<u64> {
+        let call = self.primary.call("create an event")?;
+        let event = result::event::create(flags);
+        event.map(|event| event as u64).map_err(|error| call.failed(error))
+    }
 }
 
 fn target(device: sys::CUdevice) -> Result<Target> {
@@ -171,12 +180,6 @@ fn arch(name: &str, capability: u16) -> Result<Arch> {
     }
     Ok(arch)
 }
-
-/// What is attempted when a plan is executed.
-const LAUNCH: &str = "launch a kernel";
-
-/// What is attempted when a handle is dropped, whose error nobody hears.
-const RELEASE: &str = "release a handle";
 
 impl Driver for CudaDriver {
     fn target(&self) -> &Target {
@@ -225,13 +228,18 @@ impl Driver for CudaDriver {
     }
 
     fn stream_create(&self) -> Result<u64> {
-        let call = self.primary.call("create a stream")?;
         // Synchronises with the default stream, which buffer copies use.
-        let stream = result::stream::create(result::stream::StreamKind::Default);
-        stream.map(|stream| stream as u64).map_err(|error| call.failed(error))
+        self.stream_of(result::stream::StreamKind::Default)
+    }
+
+    fn lane_create(&self) -> Result<u64> {
+        let lane = self.stream_of(result::stream::StreamKind::NonBlocking)?;
+        self.primary.health.add_lane(lane);
+        Ok(lane)
     }
 
     fn stream_destroy(&self, stream: u64) {
+        self.primary.health.remove_lane(stream);
         // SAFETY: created by `stream_create`, destroyed once; the driver completes queued work.
         let _ =
             self.primary.call(RELEASE).map(|_call| unsafe { result::stream::destroy(stream as _) });
@@ -244,21 +252,37 @@ impl Driver for CudaDriver {
     }
 
     fn event_record(&self, stream: u64) -> Result<u64> {
-        let call = self.primary.call("record an event")?;
-        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
-            .map_err(|error| call.failed(error))?;
-        // SAFETY: event and stream are alive.
-        let recorded = unsafe { result::event::record(event, stream as _) };
-        if recorded.is_err() {
-            self.event_destroy(event as u64);
+        let event = self.event_of(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
+        let marked = self.mark(event, stream);
+        if marked.is_err() {
+            self.event_destroy(event);
         }
-        recorded.map(|()| event as u64).map_err(|error| call.failed(error))
+        marked.map(|()| event)
     }
 
     fn event_destroy(&self, event: u64) {
         // SAFETY: created by `event_record`, destroyed once.
         let _ =
             self.primary.call(RELEASE).map(|_call| unsafe { result::event::destroy(event as _) });
+    }
+
+    fn mark_create(&self) -> Result<u64> {
+        self.event_of(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    fn mark(&self, event: u64, stream: u64) -> Result<()> {
+        let call = self.primary.call("record an event")?;
+        // SAFETY: event and stream are alive.
+        unsafe { result::event::record(event as _, stream as _) }
+            .map_err(|error| call.failed(error))
+    }
+
+    fn wait(&self, stream: u64, event: u64) -> Result<()> {
+        let call = self.primary.call("wait for an event")?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: stream and event are alive.
+        unsafe { result::stream::wait_event(stream as _, event as _, flags) }
+            .map_err(|error| call.failed(error))
     }
 
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64> {
@@ -481,82 +505,6 @@ impl Driver for CudaDriver {
             occupancy,
             waits_for_grids,
         }))
-    }
-}
-
-/// A loaded module, which retains its context.
-#[derive(Debug)]
-struct Module {
-    primary: Arc<Primary>,
-    module: sys::CUmodule,
-}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        // SAFETY: loaded once, unloaded once; the driver waits for running kernels.
-        let _ =
-            self.primary.call(RELEASE).map(|_call| unsafe { result::module::unload(self.module) });
-    }
-}
-
-#[derive(Debug)]
-struct CudaKernel {
-    loaded: Module,
-    function: sys::CUfunction,
-    parameters: Parameters,
-    name: Arc<str>,
-    sm_count: u32,
-    occupancy: Occupancy,
-    waits_for_grids: bool,
-}
-
-// SAFETY: module and function handles may be used on any thread on which their context is current.
-unsafe impl Send for CudaKernel {}
-// SAFETY: as above.
-unsafe impl Sync for CudaKernel {}
-
-impl Launchable for CudaKernel {
-    fn check(&self, launch: &Launch) -> Result<()> {
-        let call = self.loaded.primary.call("count the blocks that the GPU holds")?;
-        let failed = |error| call.failed(error);
-        self.occupancy.check(&self.name, self.function, self.sm_count, launch, failed)
-    }
-
-    fn waits_for_grids(&self) -> bool {
-        self.waits_for_grids
-    }
-
-    fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
-        let _call = self.loaded.primary.call(LAUNCH)?;
-        if launch.cooperative {
-            self.check(launch)?;
-        }
-        let mut attribute = attribute(launch);
-        let config = sys::CUlaunchConfig {
-            gridDimX: launch.grid,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: launch.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: launch.shared_bytes,
-            hStream: stream as sys::CUstream,
-            attrs: attribute.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
-            numAttrs: u32::from(attribute.is_some()),
-        };
-        let health = &self.loaded.primary.health;
-        match Captured::of(stream) {
-            Ok(Some(capture)) => health.capturing(&self.name, capture.id),
-            _ => health.launching(&self.name, stream),
-        }
-        trace!("launch {}", self.name);
-        // SAFETY: the words hold the kernel's parameters in order; the driver copies them, the
-        // configuration and the attribute before it returns. Addresses among them were checked
-        // against the plan's tensors.
-        let status = self.parameters.pass(arguments, |values, extra| unsafe {
-            sys::cuLaunchKernelEx(&config, self.function, values, extra)
-        });
-        status.result().map_err(|error| health.failed_to_launch(&self.name, error))
     }
 }
 

@@ -40,6 +40,8 @@ pub struct SimOptions {
     pub worst: bool,
     /// Clusters of a launch that are run, if not all.
     pub sample: Option<u32>,
+    /// Work of different streams that nothing orders runs late and in an order drawn with `seed`.
+    pub late: bool,
 }
 
 /// What a conditional node of a CUDA graph does with its bodies.
@@ -69,11 +71,19 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn write(&self, address: u64, bytes: &[u8], stream: u64) -> Result<()>;
     fn read(&self, address: u64, bytes: &mut [u8], stream: u64) -> Result<()>;
     fn stream_create(&self) -> Result<u64>;
+    /// Creates a stream that is not ordered with the default stream.
+    fn lane_create(&self) -> Result<u64>;
     fn stream_destroy(&self, stream: u64);
     fn synchronize(&self, stream: u64) -> Result<()>;
     /// Records an event after all work queued on the stream.
     fn event_record(&self, stream: u64) -> Result<u64>;
     fn event_destroy(&self, event: u64);
+    /// Creates an event that orders streams and has no time.
+    fn mark_create(&self) -> Result<u64>;
+    /// Moves such an event behind all work queued on a stream.
+    fn mark(&self, event: u64, stream: u64) -> Result<()>;
+    /// Orders what a stream is given from now on behind what is before an event now.
+    fn wait(&self, stream: u64, event: u64) -> Result<()>;
     /// Milliseconds between two recorded events; waits for the later one.
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
     /// CUDA version that the driver of a GPU supports: major and minor.

@@ -122,6 +122,8 @@ struct Recent {
     count: u64,
     /// The last launches not known to have ended, the oldest first.
     launches: [Option<Launched>; LAUNCHES],
+    /// Streams that nobody waits for by themselves, since other streams do.
+    lanes: Vec<u64>,
 }
 
 impl Health {
@@ -176,10 +178,23 @@ impl Health {
         self.recent().count
     }
 
-    /// Forgets the launches of a stream that have ended: the first so many.
+    /// Remembers a stream that other streams wait for.
+    pub(super) fn add_lane(&self, stream: u64) {
+        self.recent().lanes.push(stream);
+    }
+
+    /// Forgets a stream that is destroyed.
+    pub(super) fn remove_lane(&self, stream: u64) {
+        self.recent().lanes.retain(|lane| *lane != stream);
+    }
+
+    /// Forgets the launches of a stream that have ended, and of its lanes, which may be any: the
+    /// first so many.
     pub(super) fn ended(&self, stream: u64, count: u64) {
-        for slot in &mut self.recent().launches {
-            if slot.as_ref().is_some_and(|of| of.stream == stream && of.number <= count) {
+        let Recent { launches, lanes, .. } = &mut *self.recent();
+        for slot in launches {
+            let has_ended = |of: &Launched| of.stream == stream || lanes.contains(&of.stream);
+            if slot.as_ref().is_some_and(|of| has_ended(of) && of.number <= count) {
                 *slot = None;
             }
         }

@@ -19,6 +19,7 @@ mod conditional;
 mod context;
 mod counts;
 mod cuda;
+mod cuda_kernel;
 mod driver;
 mod health;
 mod null;
@@ -34,6 +35,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+pub(crate) use buffer::Mark;
 pub use buffer::{Buffer, Event, Stream};
 #[cfg(feature = "sim")]
 pub use counts::{Bound, Estimate, InstructionClass};
@@ -237,6 +239,22 @@ impl Device {
     /// `Driver` when the stream cannot be created.
     pub fn stream(&self) -> Result<Stream> {
         Stream::new(self.driver.clone(), self.reports.clone())
+    }
+
+    /// Creates a stream that only marks order with others, the default stream among them.
+    ///
+    /// # Errors
+    /// `Driver` when the stream cannot be created.
+    pub(crate) fn lane(&self) -> Result<Stream> {
+        Stream::lane(self.driver.clone(), self.reports.clone())
+    }
+
+    /// Creates a mark, which is nowhere yet: nothing waits for it.
+    ///
+    /// # Errors
+    /// `Driver` when it cannot be created.
+    pub(crate) fn mark(&self) -> Result<Mark> {
+        Mark::new(self.driver.clone())
     }
 
     /// Wraps a foreign stream by its native handle (a `CUstream` on a GPU), for launching into

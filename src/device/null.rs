@@ -66,6 +66,10 @@ impl Driver for NullDriver {
         Ok(0)
     }
 
+    fn lane_create(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     fn stream_destroy(&self, _stream: u64) {}
 
     fn synchronize(&self, _stream: u64) -> Result<()> {
@@ -77,6 +81,18 @@ impl Driver for NullDriver {
     }
 
     fn event_destroy(&self, _event: u64) {}
+
+    fn mark_create(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn mark(&self, _event: u64, _stream: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait(&self, _stream: u64, _event: u64) -> Result<()> {
+        Ok(())
+    }
 
     fn event_elapsed_ms(&self, _start: u64, _end: u64) -> Result<f64> {
         Ok(0.0)

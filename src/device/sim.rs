@@ -14,7 +14,7 @@ use kiln_sim::{
 use crate::compile::Image;
 use crate::device::counts::{Counters, Finding};
 use crate::device::driver::{Driver, KernelName, Launch, Launchable, MAP_WORDS, SimOptions};
-use crate::device::queues::Queues;
+use crate::device::queues::{LANE, Queues};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Im2col, Swizzle, TensorMap};
@@ -77,7 +77,7 @@ impl SimDriver {
                 options,
                 report: Mutex::default(),
             }),
-            queues: Queues::default(),
+            queues: Queues::new(options.late, options.seed),
             events: Arc::default(),
             handles: AtomicU64::new(1),
         }
@@ -151,6 +151,10 @@ impl Driver for SimDriver {
         Ok(self.handle())
     }
 
+    fn lane_create(&self) -> Result<u64> {
+        Ok(self.handle() | LANE)
+    }
+
     fn stream_destroy(&self, _stream: u64) {}
 
     fn synchronize(&self, stream: u64) -> Result<()> {
@@ -158,8 +162,20 @@ impl Driver for SimDriver {
     }
 
     fn event_record(&self, stream: u64) -> Result<u64> {
+        let event = self.mark_create()?;
+        self.mark(event, stream)?;
+        Ok(event)
+    }
+
+    fn mark_create(&self) -> Result<u64> {
         let event = self.handle();
-        events(&self.events).insert(event, Event { stream, queued: None, passed: None });
+        events(&self.events).insert(event, Event { stream: 0, queued: None, passed: None });
+        Ok(event)
+    }
+
+    fn mark(&self, event: u64, stream: u64) -> Result<()> {
+        let marked = Event { stream, queued: None, passed: None };
+        events(&self.events).insert(event, marked);
         let all = self.events.clone();
         let pass = move || {
             if let Some(of) = events(&all).get_mut(&event) {
@@ -171,7 +187,12 @@ impl Driver for SimDriver {
         if let Some(of) = events(&self.events).get_mut(&event) {
             of.queued = queued;
         }
-        Ok(event)
+        Ok(())
+    }
+
+    fn wait(&self, stream: u64, event: u64) -> Result<()> {
+        let queued = events(&self.events).get(&event).and_then(|of| of.queued);
+        queued.map_or(Ok(()), |number| self.queues.wait(stream, number))
     }
 
     fn event_destroy(&self, event: u64) {

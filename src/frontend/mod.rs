@@ -32,6 +32,12 @@ pub trait FrontEnd: fmt::Debug + Send + Sync {
     /// The operation graphs in execution order.
     fn graphs(&self) -> Vec<&OperationGraph>;
 
+    /// Other graphs that a layer on a device plans for the same computation, such as those of a
+    /// network that it runs in chunks of steps.
+    fn besides(&self) -> Vec<OperationGraph> {
+        Vec::new()
+    }
+
     /// Descriptors of the caller's inputs. Files of tensors refer to them by name, [`Values`] by
     /// uid.
     fn named_inputs(&self) -> Vec<TensorDesc>;

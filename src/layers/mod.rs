@@ -16,6 +16,7 @@ mod attention_backward;
 mod attention_forward;
 mod attention_windows;
 mod bounded;
+mod cast;
 mod dropout;
 mod loops;
 mod loops_planned;
@@ -33,6 +34,7 @@ mod rnn_pack;
 mod rnn_planning;
 mod rnn_plans;
 mod rnn_sizes;
+mod rnn_wavefront;
 mod weight_sum;
 
 pub use attention::MultiHeadAttention;

@@ -8,13 +8,15 @@ use crate::dropout::{POSITION_BYTES, SEED_BYTES};
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
 use crate::layers::bounded::Bounded;
+use crate::layers::cast::Cast;
 use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
 use crate::layers::rnn_planning::Planning;
 use crate::layers::rnn_plans::{Built, Pass, with_all_states};
 use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
-use crate::plan::{ExecutionPlan, Kiln, Slot};
+use crate::layers::rnn_wavefront::{Chunks, GAIN_MIN, Lanes, Wavefront};
+use crate::plan::{ExecutionPlan, Kiln, Recurrences, Slot, Tier};
 use crate::rnn::{Extent, Optional, Rnn, Role};
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
@@ -58,7 +60,7 @@ pub struct PersistentRnn {
     /// Whether the cell has states besides `h`.
     has_others: bool,
     /// Plans by pass, number of vectors and optional tensors, all states included.
-    plans: Bounded<(Pass, i64, Optional), Built>,
+    plans: Bounded<(Pass, i64, Optional), Ready>,
     /// What makes them.
     planning: Planning,
     /// Allocated with the first plan.
@@ -69,12 +71,34 @@ pub struct PersistentRnn {
     dropouts: Option<Arc<DropoutStates>>,
     /// What a forward pass in training does with them; built with its plan.
     draw: Option<Draw>,
+    /// Steps of a chunk of a forward pass, if they were set.
+    chunk_steps: Option<i64>,
+    /// [`PersistentRnn::casts`], once there are any.
+    casts: Option<[Cast; 2]>,
+    /// Whether there are kernels for chunks.
+    has_chunks: bool,
+    /// What chunks are launched into, by the caller's stream.
+    lanes: Lanes,
     /// Sizes that were asked for, by number of vectors and optional tensors.
     sizes: Arc<Mutex<Bounded<(i64, Optional), TempSpace>>>,
 }
 
-/// Plans of a network that are kept: each takes about 45 kB for a network of two layers, and up to
-/// 6 MB for one with kernels for each step.
+/// What runs a pass.
+#[derive(Clone)]
+struct Ready {
+    built: Built,
+    /// Runs it in chunks, given the room.
+    wavefront: Option<Wavefront>,
+}
+
+impl Ready {
+    fn is_outdated(&self) -> bool {
+        self.built.is_outdated() || self.wavefront.as_ref().is_some_and(Wavefront::is_outdated)
+    }
+}
+
+/// Plans of a network that are kept: each takes about 45 kB for a network of two layers, three
+/// times that in chunks, and up to 6 MB for one with kernels for each step.
 const PLANS_MAX: usize = 32;
 
 /// Sizes that are kept.
@@ -145,6 +169,10 @@ impl Kiln {
             reserves: Reserves::default(),
             dropouts,
             draw: None,
+            chunk_steps: None,
+            casts: None,
+            has_chunks: false,
+            lanes: Lanes::default(),
             sizes: Arc::new(Mutex::new(Bounded::new(SIZES_MAX))),
         })
     }
@@ -209,7 +237,7 @@ impl PersistentRnn {
     /// As [`PersistentRnn::forward`].
     pub fn prepare(&mut self, steps: i64, with: Optional) -> Result<&ExecutionPlan> {
         let rows = self.rows(Pass::Forward, steps)?;
-        Ok(self.find(Pass::Forward, rows, with)?.first_plan())
+        Ok(self.find(Pass::Forward, rows, with)?.built.first_plan())
     }
 
     /// As [`PersistentRnn::prepare`], for a packed network with `rows` vectors.
@@ -218,7 +246,7 @@ impl PersistentRnn {
     /// As [`PersistentRnn::forward_packed`].
     pub fn prepare_packed(&mut self, rows: i64, with: Optional) -> Result<&ExecutionPlan> {
         self.expect_packed(Pass::Forward)?;
-        Ok(self.find(Pass::Forward, rows, with)?.first_plan())
+        Ok(self.find(Pass::Forward, rows, with)?.built.first_plan())
     }
 
     /// As [`Kiln::rnn_temp_space`], for this number of vectors; the last 256 answers are kept.
@@ -235,6 +263,33 @@ impl PersistentRnn {
         let space = passes.temp_space(&self.kiln, extent, with)?;
         known().insert((rows, with), space);
         Ok(space)
+    }
+
+    /// Sets how many steps of a forward pass in inference make a chunk.
+    ///
+    /// Layers run side by side, each a chunk behind the one below it, where a network that goes
+    /// forward has several, its vectors lie step by step without lengths, and no history is asked
+    /// for. They do on streams of the network's own, which the caller's stream waits for. Results
+    /// are the same bits.
+    ///
+    /// `None`, as it is built: by the cost model, where launches may overlap
+    /// ([`Config::overlap_launches`](crate::Config::overlap_launches)). Others are rounded up to a
+    /// multiple of 16; as many steps as a pass has or more: layers run one after the other.
+    pub fn set_chunk_steps(&mut self, steps: Option<i64>) {
+        self.chunk_steps = steps;
+        self.plans = Bounded::new(PLANS_MAX);
+    }
+
+    /// Steps of a chunk of a forward pass over `steps` time steps with these optional tensors;
+    /// `None` where layers run one after the other. They may, too, in a call with a smaller
+    /// workspace than [`PersistentRnn::temp_space`] says.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::prepare`].
+    pub fn chunk_steps(&mut self, steps: i64, with: Optional) -> Result<Option<i64>> {
+        let rows = self.rows(Pass::Forward, steps)?;
+        let wavefront = &self.find(Pass::Forward, rows, with)?.wavefront;
+        Ok(wavefront.as_ref().map(|of| of.chunks().steps))
     }
 
     pub(super) fn expect_packed(&self, pass: Pass) -> Result<()> {
@@ -264,11 +319,12 @@ impl PersistentRnn {
     }
 
     /// The plans of a pass for a number of vectors, which are built if necessary.
-    fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Built> {
+    fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Ready> {
         let key = (pass, rows, with_all_states(self.has_others, with));
-        if self.plans.get(&key).is_none_or(|built| built.is_outdated()) {
+        if self.plans.get(&key).is_none_or(|ready| ready.is_outdated()) {
             let built = self.build(key)?;
-            self.plans.insert(key, built);
+            let wavefront = self.wavefront(key, &built);
+            self.plans.insert(key, Ready { built, wavefront });
         }
         Ok(self.plans.get(&key).expect("it has been built"))
     }
@@ -282,6 +338,52 @@ impl PersistentRnn {
             self.draw = Some(Draw::new(kiln, states.count())?);
         }
         self.planning.plans(pass, rows, with)
+    }
+
+    /// What runs a pass in chunks, if that is worth it.
+    fn wavefront(
+        &mut self,
+        (pass, rows, with): (Pass, i64, Optional),
+        built: &Built,
+    ) -> Option<Wavefront> {
+        if pass != Pass::Forward || !self.rnn.runs_in_chunks(with) {
+            return None;
+        }
+        let whole = built.first_plan();
+        let Recurrences { count, blocks, us } = whole.recurrences()?;
+        let at_once = f64::from(self.kiln.device().target().sm_count) / f64::from(blocks);
+        if whole.tier() != Tier::Special || (at_once < GAIN_MIN && self.chunk_steps.is_none()) {
+            return None;
+        }
+        // The kernels of chunks come with the first plan, whatever its number of steps. Without
+        // them layers run one after the other.
+        if !self.has_chunks {
+            self.planning.plans(Pass::Chunk, self.batch, with).ok()?;
+            self.casts().ok()?;
+            self.has_chunks = true;
+        }
+        let steps = rows / self.batch;
+        let chunks = match self.chunk_steps {
+            Some(own) => Chunks::of(steps, own)?,
+            None if !self.kiln.overlaps_launches() => return None,
+            None => Chunks::best(steps, count, at_once, us)?,
+        };
+        let mut plans =
+            |steps: i64| self.planning.plans(Pass::Chunk, steps * self.batch, with).ok();
+        let own = [plans(chunks.steps)?, plans(chunks.last_steps)?];
+        Wavefront::new(chunks, count, whole, own, self.casts().ok()?)
+    }
+
+    /// What makes the caller's states other than `h` those between chunks, and back, where they are
+    /// of different types.
+    fn casts(&mut self) -> Result<Option<[Cast; 2]>> {
+        if self.casts.is_none()
+            && let Some([widened, narrowed]) = self.rnn.state_casts(self.batch)?
+        {
+            let cast = |graph| Cast::new(&self.kiln, graph);
+            self.casts = Some([cast(&widened)?, cast(&narrowed)?]);
+        }
+        Ok(self.casts.clone())
     }
 
     /// Completes a pack with memory for all states that a pass needs and it lacks.
@@ -298,7 +400,7 @@ impl PersistentRnn {
         ];
         let others: &[(Role, &Buffer)] = match pass {
             Pass::BackwardWeights => &[],
-            Pass::Forward => &forward,
+            Pass::Forward | Pass::Chunk => &forward,
             Pass::BackwardData => &data,
         };
         let of_others = |role: Role| {
@@ -383,11 +485,30 @@ impl PersistentRnn {
         self.add_dropouts(pack);
         if draws && self.dropouts.is_some() && with.reserve {
             // A call that is refused draws nothing.
-            self.find(pass, rows, with)?.check(pass, pack)?;
+            self.find(pass, rows, with)?.built.check(pass, pack)?;
             self.draw(stream, pack)?;
         }
-        let built = self.find(pass, rows, with)?;
+        let mut lanes = std::mem::take(&mut self.lanes);
+        let launched = self.launch(pass, stream, (rows, with), pack, &mut lanes);
+        self.lanes = lanes;
+        launched
+    }
+
+    fn launch(
+        &mut self,
+        pass: Pass,
+        stream: &Stream,
+        (rows, with): (i64, Optional),
+        pack: &mut RnnSlots,
+        lanes: &mut Lanes,
+    ) -> Result<()> {
+        let Ready { built, wavefront } = self.find(pass, rows, with)?;
         built.check(pass, pack)?;
+        if let Some(wavefront) = wavefront
+            && wavefront.launch(stream, pack, lanes)?
+        {
+            return Ok(());
+        }
         built.launch(pass, stream, pack)
     }
 }

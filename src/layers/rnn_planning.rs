@@ -9,7 +9,7 @@ use crate::graph::RowLayout;
 use crate::layers::octaves::{Family, Octave, Octaves};
 use crate::layers::rnn_plans::{Built, Pass};
 use crate::layers::rnn_sizes::{Passes, like_extent};
-use crate::plan::{ExecutionPlan, Kiln};
+use crate::plan::{ExecutionPlan, Kiln, Tier};
 use crate::rnn::{Extent, Network, Optional, Rnn};
 
 /// What makes the plans of a network for one batch size. A clone shares the passes.
@@ -93,11 +93,23 @@ impl Planning {
             passes.networks(pass, extent, with)
         };
         let like = like_extent(extent, with);
+        // Chunks run as all steps do, whatever has been tuned.
+        let whole = self.likes.get(&(Pass::Forward, with, like.rows)).and_then(|of| of.first());
+        let whole = whole.filter(|_| pass == Pass::Chunk).cloned();
+        let plan = |network: &Network| {
+            let plan = kiln.plan(&network.graph)?;
+            match &whole {
+                Some(whole) if plan.tier() == Tier::Special && !plan.runs_as(whole) => {
+                    kiln.plan_like(&network.graph, whole)
+                }
+                _ => Ok(plan),
+            }
+        };
         let likes = match self.likes.entry((pass, with, like.rows)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let networks = networks_of(like)?;
-                let plans = networks.iter().map(|network| kiln.plan(&network.graph));
+                let plans = networks.iter().map(plan);
                 match plans.collect::<Result<_>>() {
                     Ok(plans) => place.insert(plans),
                     // Without a compiler there may be kernels for this number of vectors alone.

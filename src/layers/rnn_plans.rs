@@ -5,7 +5,7 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::layers::rnn_pack::RnnSlots;
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
-use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, Tier, VariantPack};
+use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Queued, Slot, Tier, VariantPack};
 use crate::progression::Progression;
 use crate::rnn::{Extent, Network, Optional, Rnn, Role, Training};
 
@@ -13,13 +13,15 @@ use crate::rnn::{Extent, Network, Optional, Rnn, Role, Training};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Pass {
     Forward,
+    /// A forward pass in inference over some of the steps ([`Rnn::chunk`]).
+    Chunk,
     BackwardData,
     BackwardWeights,
 }
 
 /// States that a pass reads, each with those that it writes in the same layout: a call may have
 /// both in one place.
-const IN_PLACE: [[Role; 2]; 4] = [
+pub(super) const IN_PLACE: [[Role; 2]; 4] = [
     [Role::HInitial, Role::HFinal],
     [Role::StatesInitial, Role::StatesFinal],
     [Role::HFinalGradient, Role::HInitialGradient],
@@ -67,7 +69,7 @@ impl Progression for View {
 impl Pass {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Pass::Forward => "rnn forward",
+            Pass::Forward | Pass::Chunk => "rnn forward",
             Pass::BackwardData => "rnn backward data",
             Pass::BackwardWeights => "rnn backward weights",
         }
@@ -82,6 +84,7 @@ impl Pass {
     ) -> Result<Vec<Network>> {
         match self {
             Pass::Forward => Ok(vec![rnn.network(extent, with)?]),
+            Pass::Chunk => Ok(vec![rnn.chunk(extent, with)?]),
             _ => self.of_training(&rnn.training(extent, with)?),
         }
     }
@@ -89,7 +92,7 @@ impl Pass {
     /// The networks of the pass in training.
     pub(super) fn of_training(self, training: &Training) -> Result<Vec<Network>> {
         match self {
-            Pass::Forward => Ok(vec![training.forward.clone()]),
+            Pass::Forward | Pass::Chunk => Ok(vec![training.forward.clone()]),
             Pass::BackwardData => Ok(vec![training.data.clone()]),
             Pass::BackwardWeights => {
                 training.weights.iter().cloned().map(Network::adding).collect()
@@ -212,7 +215,8 @@ impl Built {
         &self.plans[0].plan
     }
 
-    fn bytes_of(&self, role: Role) -> u64 {
+    /// Bytes of a caller's tensor; 0 where the pass has none.
+    pub(super) fn bytes_of(&self, role: Role) -> u64 {
         self.roles.iter().find(|(known, _)| *known == role).map_or(0, |(_, bytes)| *bytes)
     }
 
@@ -269,6 +273,17 @@ impl Built {
                 to += bytes.next_multiple_of(SCRATCH_ALIGNMENT);
             }
         }
+        self.execute(stream, pack, |kernel| kernel.launch(stream))
+    }
+
+    /// Executes the plans on what a pack holds; `queue` launches their kernels
+    /// ([`ExecutionPlan::execute_on`]).
+    pub(super) fn execute(
+        &mut self,
+        stream: &Stream,
+        pack: &RnnSlots,
+        mut queue: impl FnMut(&Queued<'_>) -> Result<()>,
+    ) -> Result<()> {
         for Planned { plan, pack: own, views } in &mut self.plans {
             for (view, (_, slot)) in views.iter().zip(&mut own.entries) {
                 if let Some(whole) = pack.slot(view.role) {
@@ -276,7 +291,7 @@ impl Built {
                 }
             }
             own.workspace = pack.workspace;
-            plan.execute(stream, own)?;
+            plan.execute_on(stream, own, &mut queue)?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::layers::bounded::Bounded;
 use crate::layers::octaves::{Family, Octave, Octaves};
 use crate::layers::rnn_plans::{Pass, with_all_states};
+use crate::layers::rnn_wavefront::room_bytes;
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
 use crate::plan::{Candidates, Contents, Kiln};
 use crate::progression::Progression;
@@ -146,6 +147,7 @@ impl Passes {
         with: Optional,
     ) -> Result<TempSpace> {
         let with = with_all_states(has_others(&self.rnn), with);
+        let in_chunks = self.rnn.runs_in_chunks(with);
         let sizes = match Octave::of(extent, self.rnn.layout) {
             None => self.measured(kiln, extent, with)?,
             Some(octave) => {
@@ -156,8 +158,12 @@ impl Passes {
                 sizes?
             }
         };
+        let workspace_bytes = |sizes: &Sizes| match in_chunks {
+            true => sizes.workspace_bytes() + room_bytes(extent.rows / extent.batch, sizes.kept),
+            false => sizes.workspace_bytes(),
+        };
         Ok(TempSpace {
-            workspace_bytes: sizes.iter().map(Sizes::workspace_bytes).max().unwrap_or(0),
+            workspace_bytes: sizes.iter().map(workspace_bytes).max().unwrap_or(0),
             reserve_bytes: sizes.last().map_or(0, |last| last.reserve),
         })
     }

@@ -115,6 +115,10 @@ fn stems(kernels: &[PlannedKernel]) -> String {
 }
 
 /// The cost model's prediction for a configuration, in microseconds.
-fn predicted_us(supported: &dyn Supported, model: &CostModel, config: &EngineConfig) -> f64 {
+pub(super) fn predicted_us(
+    supported: &dyn Supported,
+    model: &CostModel,
+    config: &EngineConfig,
+) -> f64 {
     supported.work_of()(config).map_or(f64::INFINITY, |work| model.predicted_us(&work))
 }

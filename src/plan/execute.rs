@@ -64,7 +64,23 @@ impl ExecutionPlan {
         &self,
         stream: &Stream,
         pack: &VariantPack,
-        launched: impl FnMut(usize),
+        mut launched: impl FnMut(usize),
+    ) -> Result<()> {
+        self.execute_on(stream, pack, |kernel| {
+            kernel.launch(stream)?;
+            launched(kernel.position);
+            Ok(())
+        })
+    }
+
+    /// As [`ExecutionPlan::execute`], for a stream on which others depend: `queue` launches each
+    /// kernel into one of them.
+    #[inline]
+    pub(crate) fn execute_on(
+        &self,
+        stream: &Stream,
+        pack: &VariantPack,
+        queue: impl FnMut(&Queued<'_>) -> Result<()>,
     ) -> Result<()> {
         let plan = &*self.inner;
         let _span = trace_span!(
@@ -89,10 +105,10 @@ impl ExecutionPlan {
         }
         // Stack arrays of three sizes: clearing 4096 words would dominate a small launch.
         match recipe.bindings.len() {
-            0..=16 => plan.launch::<16>(recipe, stream, pack, launched),
-            17..=64 => plan.launch::<64>(recipe, stream, pack, launched),
-            65..=512 => plan.launch::<512>(recipe, stream, pack, launched),
-            _ => plan.launch::<TENSORS_MAX>(recipe, stream, pack, launched),
+            0..=16 => plan.launch::<16>(recipe, pack, queue),
+            17..=64 => plan.launch::<64>(recipe, pack, queue),
+            65..=512 => plan.launch::<512>(recipe, pack, queue),
+            _ => plan.launch::<TENSORS_MAX>(recipe, pack, queue),
         }
     }
 
@@ -174,9 +190,8 @@ impl PlanInner {
     fn launch<const N: usize>(
         &self,
         recipe: &Recipe,
-        stream: &Stream,
         pack: &VariantPack,
-        mut launched: impl FnMut(usize),
+        mut queue: impl FnMut(&Queued<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut words = [0u64; N];
         for (index, binding) in recipe.bindings.iter().enumerate() {
@@ -205,19 +220,8 @@ impl PlanInner {
         let _entered = self.device.enter()?;
         let kernels = recipe.kernels.iter().enumerate();
         for (position, kernel) in kernels.filter(|(_, kernel)| kernel.launch.grid > 0) {
-            let run = || match kernel.words {
-                0..=16 => kernel.launch_with::<16>(&self.device, &words, workspace, stream),
-                17..=64 => kernel.launch_with::<64>(&self.device, &words, workspace, stream),
-                _ => kernel.launch_with::<512>(&self.device, &words, workspace, stream),
-            };
-            match kernel.capture.get() {
-                None => run()?,
-                Some(capture) => {
-                    let (device, words) = (&self.device, &words[..]);
-                    Captured { device, kernel, stream, words, workspace }.around(capture, run)?;
-                }
-            }
-            launched(position);
+            let device = &self.device;
+            queue(&Queued { device, kernel, position, words: &words, workspace })?;
         }
         Ok(())
     }
@@ -386,24 +390,56 @@ impl PlanInner {
     }
 }
 
-impl PlannedKernel {
-    fn launch_with<const N: usize>(
-        &self,
-        device: &Device,
-        words: &[u64],
-        workspace: u64,
-        stream: &Stream,
-    ) -> Result<()> {
+/// A kernel of an execution that is to be launched.
+pub(crate) struct Queued<'a> {
+    device: &'a Device,
+    kernel: &'a PlannedKernel,
+    /// Among the plan's kernels.
+    position: usize,
+    /// The values of the recipe's bindings.
+    words: &'a [u64],
+    /// Its address.
+    workspace: u64,
+}
+
+impl Queued<'_> {
+    /// Number of its stage: each recurrence of the plan is one, and all that is between two.
+    pub(crate) fn stage(&self) -> usize {
+        self.kernel.stage
+    }
+
+    /// Launches it.
+    ///
+    /// # Errors
+    /// As [`ExecutionPlan::execute`].
+    #[inline]
+    pub(crate) fn launch(&self, stream: &Stream) -> Result<()> {
+        let Queued { device, kernel, words, workspace, .. } = *self;
+        let run = || match kernel.words {
+            0..=16 => self.launch_with::<16>(stream),
+            17..=64 => self.launch_with::<64>(stream),
+            _ => self.launch_with::<512>(stream),
+        };
+        match kernel.capture.get() {
+            None => run(),
+            Some(capture) => {
+                Captured { device, kernel, stream, words, workspace }.around(capture, run)
+            }
+        }
+    }
+
+    fn launch_with<const N: usize>(&self, stream: &Stream) -> Result<()> {
+        let Queued { device, kernel, words, workspace, .. } = *self;
         let mut arguments = [0u64; N];
         let mut at = 0usize;
-        for feed in &self.feeds {
+        for feed in &kernel.feeds {
             if let Feed::Report(wait) = feed {
-                arguments[at] = device.report_address(&self.waits[*wait], stream)?;
+                arguments[at] = device.report_address(&kernel.waits[*wait], stream)?;
                 at += 1;
             } else if let Feed::Map(map) = feed {
-                let base = self.map_bases[*map].word(words, workspace);
+                let base = kernel.map_bases[*map].word(words, workspace);
                 at = at.next_multiple_of(MAP_ALIGNMENT);
-                let encoded = device.encode(&self.described.maps[*map], base)?;
+                let encoded = device.encode(&kernel.described.maps[*map], base)?;
                 arguments[at..at + MAP_WORDS].copy_from_slice(&encoded);
                 at += MAP_WORDS;
             } else {
@@ -411,10 +447,9 @@ impl PlannedKernel {
                 at += 1;
             }
         }
-        // Of bodies of conditional nodes no document says what edges they may have.
-        let programmatic = self.launch.programmatic && !stream.is_body();
-        let launch = Launch { programmatic, ..self.launch };
-        self.kernel.launch(&launch, &arguments[..at], stream.handle())
+        let programmatic = kernel.launch.programmatic && !stream.launches_in_turn();
+        let launch = Launch { programmatic, ..kernel.launch };
+        kernel.kernel.launch(&launch, &arguments[..at], stream.handle())
     }
 }
 

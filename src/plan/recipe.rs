@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, InPlace, OperationGraph};
 use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, TensorMap, Wait};
 use crate::plan::context::report::BuildReport;
+use crate::plan::stages::Stages;
 use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::plan::workspace::{self, Lifetime};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
@@ -61,6 +62,8 @@ pub struct PlannedKernel {
     /// Position among the part's launches, and their number.
     pub(super) position: usize,
     pub(super) launches: usize,
+    /// Number of its stage.
+    pub(super) stage: usize,
     /// Set if the kernel's dump is to contain the tensors of its first launch.
     pub(super) capture: OnceLock<Capture>,
 }
@@ -209,8 +212,10 @@ impl Recipe {
             }
         };
         let mut kernels: Vec<PlannedKernel> = Vec::new();
+        let mut stages = Stages::default();
         for (number, BuiltPart { part, kernels: built, scratch }) in parts.into_iter().enumerate() {
             let canonical = part.graph.canonical();
+            let stage = stages.next(&part.graph);
             let stored = part.graph.inputs().chain(part.graph.outputs());
             let tensors: Vec<_> = stored.filter_map(|of| Some((of.uid, tensor(of.uid)?))).collect();
             let feed = |argument: &Argument| {
@@ -270,6 +275,7 @@ impl Recipe {
                     scratch: scratch.clone(),
                     position,
                     launches,
+                    stage,
                     capture: OnceLock::new(),
                 });
             }

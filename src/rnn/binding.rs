@@ -16,6 +16,10 @@ impl FrontEnd for Network {
         vec![&self.graph]
     }
 
+    fn besides(&self) -> Vec<OperationGraph> {
+        self.graphs_of_chunks().unwrap_or_default()
+    }
+
     /// Torch's names and dimensions: one tensor per parameter, and the states of all layers in one
     /// tensor. Uids are indices.
     fn named_inputs(&self) -> Vec<TensorDesc> {

@@ -59,6 +59,8 @@ pub struct Network {
     pub reserve_bytes: u64,
     /// Where each tensor in the reserve space begins, in bytes, of all passes.
     pub(crate) reserve_offsets: Vec<u64>,
+    /// Type of the states other than `h` before the first and after the last step.
+    pub(super) states: DType,
 }
 
 impl Rnn {
@@ -71,12 +73,12 @@ impl Rnn {
     pub fn network(&self, extent: Extent, with: Optional) -> Result<Network> {
         match with.reserve {
             true => Ok(self.training(extent, with)?.forward),
-            false => self.lowered(extent, with),
+            false => self.lowered(extent, with, self.number_dtype()),
         }
     }
 
     /// The network of inference, or with a reserve space that of training, without what that keeps.
-    pub(super) fn lowered(&self, extent: Extent, with: Optional) -> Result<Network> {
+    pub(super) fn lowered(&self, extent: Extent, with: Optional, states: DType) -> Result<Network> {
         let space = WeightSpace::new(self)?;
         let Extent { batch, rows } = extent;
         if batch < 1 || rows < 0 {
@@ -87,7 +89,7 @@ impl Rnn {
         self.check_extent(&cell, extent)?;
         let graph = OperationGraph::builder();
         let (places, shared) = (Vec::new(), Vec::new());
-        Lowering { rnn: self, space, cell, extent, with, graph, places, shared }.network()
+        Lowering { rnn: self, space, cell, extent, with, states, graph, places, shared }.network()
     }
 }
 
@@ -113,6 +115,8 @@ struct Lowering<'a> {
     cell: Arc<Cell>,
     extent: Extent,
     with: Optional,
+    /// [`Network::states`].
+    states: DType,
     graph: GraphBuilder,
     places: Vec<Place>,
     /// Tensors shared by all layers, by slot.
@@ -146,6 +150,7 @@ impl Lowering<'_> {
             space: self.space,
             reserve_bytes: 0,
             reserve_offsets: Vec::new(),
+            states: self.states,
         })
     }
 
@@ -313,7 +318,7 @@ impl Lowering<'_> {
         let size = if first { rnn.state_size() } else { self.others() };
         let dims = [rnn.directions(), self.extent.batch, size];
         let offset = layer * dims.iter().product::<i64>();
-        let dtype = if first { rnn.dtype } else { rnn.number_dtype() };
+        let dtype = if first { rnn.dtype } else { self.states };
         self.packed(role, &format!("{}_l{layer}", role.name()), offset, &dims, dtype)
     }
 
@@ -410,6 +415,7 @@ impl Network {
             Role::Reserve => DType::U8,
             role @ (Role::Weights | Role::WeightNumbers) => rnn.weights_dtype(role),
             Role::Input | Role::HInitial | Role::Output | Role::HFinal => rnn.dtype,
+            Role::StatesInitial | Role::StatesFinal => self.states,
             _ => rnn.number_dtype(),
         };
         (dtype, dims)

@@ -9,6 +9,7 @@
 
 mod binding;
 mod cells;
+mod chunk;
 mod data;
 mod descriptor;
 mod json;

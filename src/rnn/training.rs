@@ -42,7 +42,7 @@ impl Rnn {
         if self.quantization.is_some() {
             return Err(Error::not_supported("rnn: gradients of a quantised network"));
         }
-        let base = self.lowered(extent, Optional { reserve: true, ..with })?;
+        let base = self.lowered(extent, Optional { reserve: true, ..with }, self.number_dtype())?;
         let roles: BTreeMap<i64, Place> = base.places.iter().map(|of| (of.uid, *of)).collect();
         let differentiable = |tensor: &&TensorDesc| roles[&tensor.uid].role.gradient().is_some();
         let uids = |of: &mut dyn Iterator<Item = &TensorDesc>| -> Vec<i64> {

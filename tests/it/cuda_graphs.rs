@@ -6,10 +6,11 @@
 use std::process::Command;
 
 use cudarc::driver::{CudaContext, sys};
+use kiln::device::Buffer;
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, Reduction, ReductionOp, Signal};
-use kiln::layers::RnnPack;
-use kiln::rnn::{Extent, Optional, Rnn, Role};
+use kiln::layers::{PersistentRnn, RnnPack};
+use kiln::rnn::{Extent, Network, Optional, Rnn, Role};
 use kiln::{DType, OperationGraph};
 
 use crate::harness::{self, Layout, Values};
@@ -63,6 +64,21 @@ fn a_replay_computes_what_inputs_hold_then() {
     }
 }
 
+/// Memory of a role of a network in f32.
+fn filled(network: &Network, role: Role) -> Buffer {
+    let count = network.bytes(role) as usize / 4;
+    let values = (0..count).flat_map(|at| ((at % 13) as f32 / 16.0 - 0.4).to_ne_bytes());
+    harness::kiln().device().upload(&values.collect::<Vec<u8>>()).unwrap()
+}
+
+/// A pack with a workspace and these roles.
+fn pack(network: &Network, built: &PersistentRnn, with: Optional, roles: &[Role]) -> RnnPack {
+    let space = built.temp_space(network.extent.rows, with).unwrap();
+    let workspace = harness::kiln().device().alloc(space.workspace_bytes).unwrap();
+    let pack = RnnPack::new().with_workspace(&workspace);
+    roles.iter().fold(pack, |pack, role| pack.with(*role, &filled(network, *role)))
+}
+
 /// Each replay of a step goes on from the state that the one before left in place.
 #[test]
 fn a_replay_updates_states_in_place() {
@@ -83,19 +99,10 @@ fn a_replay_updates_states_in_place() {
     };
     let device = kiln.device();
     let network = rnn.network(Extent { batch, rows: steps * batch }, with).unwrap();
-    let filled = |role: Role| {
-        let count = network.bytes(role) as usize / 4;
-        let values = (0..count).flat_map(|at| ((at % 13) as f32 / 16.0 - 0.4).to_ne_bytes());
-        device.upload(&values.collect::<Vec<u8>>()).unwrap()
-    };
-    let space = built.temp_space(steps * batch, with).unwrap();
-    let workspace = device.alloc(space.workspace_bytes).unwrap();
-    let pack = RnnPack::new().with_workspace(&workspace);
-    let roles = [Role::Input, Role::Weights, Role::Output];
-    let pack = roles.into_iter().fold(pack, |pack, role| pack.with(role, &filled(role)));
+    let pack = pack(&network, &built, with, &[Role::Input, Role::Weights, Role::Output]);
     let states = [[Role::HInitial, Role::HFinal], [Role::StatesInitial, Role::StatesFinal]];
     let started = |pack: &RnnPack| {
-        let buffers = states.map(|[first, _]| filled(first));
+        let buffers = states.map(|[first, _]| filled(&network, first));
         let both = std::iter::zip(states, &buffers);
         let pack = both.fold(pack.clone(), |pack, ([first, last], buffer)| {
             pack.with(first, buffer).with(last, buffer)
@@ -125,6 +132,51 @@ fn a_replay_updates_states_in_place() {
 #[test]
 fn so_it_does_on_the_simulated_driver() {
     harness::passes_on_simulated_driver("cuda_graphs::a_replay_updates_states_in_place");
+}
+
+/// A capture has the layers of a network side by side, and each replay computes the same.
+#[test]
+fn a_replay_runs_layers_side_by_side() {
+    let kiln = harness::kiln();
+    if kiln.device().kind() != "cuda" {
+        eprintln!("skipped: no CUDA graphs without a CUDA driver");
+        return;
+    }
+    let rnn = Rnn::lstm(8, 16).layers(3);
+    let (steps, batch) = (56, 2);
+    let with = Optional::default();
+    let mut built = kiln.build_rnn_dynamic(&rnn, batch).unwrap();
+    built.set_chunk_steps(Some(16));
+    let device = kiln.device();
+    let network = rnn.network(Extent { batch, rows: steps * batch }, with).unwrap();
+    let pack = pack(&network, &built, with, &[Role::Input, Role::Weights]);
+    let [called, replayed] = [0, 1].map(|_| filled(&network, Role::Output));
+    let others = CudaContext::new(0).unwrap().new_stream().unwrap();
+    // SAFETY: `others` outlives it.
+    let stream = unsafe { device.external_stream(others.cu_stream() as u64) };
+    assert_eq!(built.chunk_steps(steps, with).unwrap(), Some(16));
+    others.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    built.forward(&stream, steps, &pack.clone().with(Role::Output, &replayed)).unwrap();
+    let graph = others.end_capture(sys::CUgraphInstantiate_flags(0)).unwrap().unwrap();
+    // Lanes serve calls outside of the graph, too.
+    built.forward(&stream, steps, &pack.clone().with(Role::Output, &called)).unwrap();
+    stream.synchronize().unwrap();
+    let expected = called.to_vec().unwrap();
+    for _ in 0..2 {
+        replayed.write(0, &vec![0; expected.len()]).unwrap();
+        graph.launch().unwrap();
+        stream.synchronize().unwrap();
+        assert!(replayed.to_vec().unwrap() == expected);
+    }
+    built.set_chunk_steps(Some(steps));
+    built.forward(&stream, steps, &pack.with(Role::Output, &called)).unwrap();
+    stream.synchronize().unwrap();
+    assert!(called.to_vec().unwrap() == expected);
+}
+
+#[test]
+fn so_it_does_with_layers_on_the_simulated_driver() {
+    harness::passes_on_simulated_driver("cuda_graphs::a_replay_runs_layers_side_by_side");
 }
 
 /// A wait in a CUDA graph has the value and the flag of its capture, at every replay.

@@ -45,7 +45,8 @@ pub struct Config {
     /// Run a requested configuration even if its kernels spill registers, with a warning.
     pub allow_spills: Option<bool>,
     /// On GPUs of sm_90 and later: a kernel of a plan may begin while the one before it ends
-    /// (programmatic dependent launch). On unless given.
+    /// (programmatic dependent launch). Layers of recurrent networks may run side by side
+    /// ([`set_chunk_steps`](crate::layers::PersistentRnn::set_chunk_steps)). On unless given.
     pub overlap_launches: Option<bool>,
     /// Run a graph with generic kernels that have been built, if there are any, while its
     /// specialised kernels are compiled in the background. No effect in strict mode.
@@ -73,6 +74,9 @@ pub struct Config {
     /// On the simulator: approximate functions have the largest error that PTX documents, and
     /// tensor cores truncate as hardware has been found to. Results stay within their bounds.
     pub sim_worst: Option<bool>,
+    /// On the simulator: work of streams that nothing orders runs late, and in an order drawn with
+    /// the seed. Results of a program that orders what depends on each other do not change.
+    pub sim_late: Option<bool>,
     /// On the simulator: count the instructions and memory accesses of launches
     /// ([`Device::report`](crate::device::Device)).
     pub count: bool,

@@ -84,6 +84,7 @@ impl Config {
                 seed: filled.sim_seed.unwrap_or(0),
                 worst: filled.sim_worst.unwrap_or(false),
                 sample: self.sample,
+                late: filled.sim_late.unwrap_or(false),
             },
             ptx_only: filled.ptx_only.unwrap_or(false),
             cache_dir: self.disk_cache(&filled),

@@ -151,8 +151,9 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_OVERLAP_LAUNCHES",
         field: "overlap_launches",
-        values: "0: kernels of a plan never begin before those before them have ended",
-        default: "1: on sm_90 and later",
+        values: "0: kernels never begin before those before them have ended, those of a network's \
+                 layers either",
+        default: "1: kernels of a plan on sm_90 and later",
         read: |reading, value| put(&mut reading.config.overlap_launches, value, switch),
     },
     Variable {
@@ -189,6 +190,14 @@ pub const VARIABLES: &[Variable] = &[
         values: "1: approximate functions and tensor cores have their largest known errors",
         default: "0",
         read: |reading, value| put(&mut reading.config.sim_worst, value, switch),
+    },
+    Variable {
+        name: "KILN_SIM_LATE",
+        field: "sim_late",
+        values: "1: the simulator runs what no stream or event orders late, in an order of the \
+                 seed",
+        default: "0",
+        read: |reading, value| put(&mut reading.config.sim_late, value, switch),
     },
     Variable {
         name: "KILN_PTX_ONLY",

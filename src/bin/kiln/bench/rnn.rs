@@ -16,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   kiln bench rnn --cell lstm --hidden 512 --batch 8 --steps 512 --dtype f16
   kiln bench rnn --cell gru --hidden 256 --layers 2 --bidirectional --device cuda:0 --json
+  kiln bench rnn --hidden 512 --layers 4 --steps 512 --chunk-steps 512    layers in turn
   kiln bench rnn --hidden 64 --steps 16 --device null      host overhead of a call";
 
 /// Looks up a predefined cell by its name in problem files.
@@ -49,6 +50,10 @@ pub struct RnnArgs {
     /// Bidirectional
     #[arg(long)]
     bidirectional: bool,
+    /// Steps of a chunk, of which layers run side by side; as many as there are: layers run one
+    /// after the other. Default: by the cost model
+    #[arg(long, value_name = "STEPS")]
+    chunk_steps: Option<i64>,
     /// Type of the tensors: f64, f32, f16 or bf16
     #[arg(long, default_value = "f16")]
     dtype: DType,
@@ -86,6 +91,7 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let rnn = args.rnn();
     let start = Instant::now();
     let mut built = kiln.build_rnn_dynamic(&rnn, args.batch)?;
+    built.set_chunk_steps(args.chunk_steps);
     built.prepare(args.steps, Optional::default())?;
     let build = start.elapsed();
     let start = Instant::now();
@@ -94,7 +100,7 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let extent = Extent { batch: args.batch, rows: args.batch * args.steps };
     let network = rnn.network(extent, Optional::default())?;
     let (pack, _buffers) = bind(&kiln, &network)?;
-    let workspace = built.prepare(args.steps, Optional::default())?.workspace_bytes();
+    let workspace = built.temp_space(extent.rows, Optional::default())?.workspace_bytes;
     let workspace = kiln.device().alloc(workspace)?;
     let pack = pack.with_workspace(&workspace);
     let stream = kiln.stream();
@@ -105,6 +111,7 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let operations = 2 * weights * (args.batch * args.steps) as u64;
     let teraflops = operations as f64 / cost.pass.as_secs_f64() / 1e12;
     let step = cost.pass.as_secs_f64() * 1e6 / args.steps as f64;
+    let chunk_steps = built.chunk_steps(args.steps, Optional::default())?;
     let plan = built.prepare(args.steps, Optional::default())?;
     let kernels: Vec<&str> =
         plan.kernels().iter().map(|kernel| kernel.report().stem.as_str()).collect();
@@ -112,10 +119,13 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let own = json!({
         "kernels": kernels,
         "parts": parts,
+        "chunk_steps": chunk_steps,
         "step_us": step,
         "teraflops": teraflops,
     });
-    let made_of = vec![format!("kernels {}", kernels.join(", "))];
+    let chunks =
+        chunk_steps.map(|steps| format!("layers side by side, in chunks of {steps} steps"));
+    let made_of = [format!("kernels {}", kernels.join(", "))].into_iter().chain(chunks).collect();
     let rate = format!("{step:.2} us a step, {teraflops:.3} TFLOP/s");
     let origin = plan.kernels()[0].report().origin;
     Measured { kiln: &kiln, origin, build, again, cost }.print(args.json, own, made_of, &rate);

@@ -1,0 +1,28 @@
+//! The stages of a plan: each recurrence is one, and all that is between two.
+
+use crate::graph::{Op, OperationGraph};
+
+/// Numbers the stages of a plan part by part.
+#[derive(Default)]
+pub(super) struct Stages {
+    count: usize,
+    /// Whether the last part is a recurrence.
+    recurs: bool,
+}
+
+impl Stages {
+    /// The stage of the next part.
+    pub(super) fn next(&mut self, part: &OperationGraph) -> usize {
+        let recurs = is_recurrence(part);
+        if self.count == 0 || self.recurs || recurs {
+            self.count += 1;
+        }
+        self.recurs = recurs;
+        self.count - 1
+    }
+}
+
+/// Whether a part of a graph is a recurrence.
+pub(super) fn is_recurrence(part: &OperationGraph) -> bool {
+    part.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
+}

@@ -1,0 +1,325 @@
+//! Forward passes in chunks of steps, of which layers run side by side: they compute the same bits
+//! as layers one after the other, whatever the order of what nothing orders.
+
+#![expect(unsafe_code, reason = "memory that is not aligned is given by address")]
+
+use std::collections::BTreeMap;
+
+use kiln::device::{Buffer, DeviceChoice};
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{Direction, Quantization, RowLayout};
+use kiln::layers::{PersistentRnn, RnnPack};
+use kiln::plan::{DeviceMemory, Manifest};
+use kiln::rnn::{BiasMode, CellKind, Extent, Optional, Rnn, Role};
+use kiln::{Config, DType, ExecutionPlan, Kiln, OperationGraph, TensorDesc, VariantPack};
+
+use crate::{golden, harness};
+
+/// Layers one after the other.
+const IN_TURN: Option<i64> = Some(i64::MAX);
+
+/// Networks of more than one layer, with their optional tensors.
+fn networks() -> Vec<(Rnn, Optional)> {
+    let none = Optional::default();
+    let states = Optional { h_initial: true, h_final: true, ..none };
+    let all = Optional { states_initial: true, states_final: true, ..states };
+    let integers = Quantization::new(64.0, 2);
+    vec![
+        (Rnn::lstm(16, 32).dtype(DType::F16).layers(3), all),
+        (Rnn::lstm(16, 32).dtype(DType::F16).layers(2), none),
+        (Rnn::gru(5, 9).layers(2), states),
+        (
+            Rnn::gru(32, 32).dtype(DType::Bf16).layers(2).skip_input(),
+            Optional { reset: true, ..states },
+        ),
+        (Rnn::lstm(16, 32).dtype(DType::Bf16).projection(8).layers(4), all),
+        (Rnn::new(CellKind::Tanh, 3, 5).dtype(DType::F64).layers(2), states),
+        (Rnn::new(CellKind::Augru, 8, 16).layers(2), states),
+        (
+            Rnn::lstm(32, 32).layers(2).bias(BiasMode::SingleInput).quantised(DType::U8, integers),
+            all,
+        ),
+    ]
+}
+
+fn open(target: &str, late: bool, seed: u64) -> Kiln {
+    let device = Some(DeviceChoice::Sim(target.to_owned()));
+    let (sim_late, sim_seed) = (Some(late), Some(seed));
+    Kiln::open(Config { sim_late, sim_seed, ..harness::checked(device) }).expect("it opens")
+}
+
+/// The tensors of a call, final states in the memory of initial ones if they are `in_place`.
+struct Memory {
+    pack: RnnPack,
+    buffers: BTreeMap<Role, Buffer>,
+    _workspace: Buffer,
+}
+
+impl Memory {
+    fn of(
+        kiln: &Kiln,
+        built: &PersistentRnn,
+        steps: i64,
+        with: Optional,
+        in_place: bool,
+    ) -> Memory {
+        let extent = Extent { batch: built.mini_batch(), rows: steps * built.mini_batch() };
+        let network = built.rnn().network(extent, with).expect("valid");
+        let (mut pack, mut buffers) = (RnnPack::new(), BTreeMap::new());
+        for role in network.roles() {
+            let initial = match role {
+                Role::HFinal => Some(Role::HInitial),
+                Role::StatesFinal => Some(Role::StatesInitial),
+                _ => None,
+            };
+            if let Some(buffer) = initial.filter(|_| in_place).and_then(|of| buffers.get(&of)) {
+                pack = pack.with(role, buffer);
+                continue;
+            }
+            let (dtype, dims) = network.tensor(role);
+            let tensor = TensorDesc::packed(1, role.name(), &dims, dtype);
+            let span = match (dtype, role) {
+                (DType::I8 | DType::U8, _) => 100.0,
+                (_, Role::Weights | Role::WeightNumbers) => 0.3,
+                _ => 1.0,
+            };
+            let mut bytes = vec![0; network.bytes(role) as usize];
+            if !role.is_output() {
+                let values = harness::fill(&tensor, role as u64 + 3, span);
+                let elements = bytes.chunks_exact_mut(dtype.bytes());
+                elements.zip(values).for_each(|(to, value)| dtype.write(value, to));
+            }
+            let buffer = kiln.device().upload(&bytes).expect("memory");
+            pack = pack.with(role, &buffer);
+            buffers.insert(role, buffer);
+        }
+        let space = built.temp_space(extent.rows, with).expect("supported");
+        let workspace = kiln.device().alloc(space.workspace_bytes).expect("memory");
+        Memory { pack: pack.with_workspace(&workspace), buffers, _workspace: workspace }
+    }
+
+    fn written(&self) -> BTreeMap<Role, Vec<u8>> {
+        let states = [Role::HInitial, Role::StatesInitial];
+        let written =
+            self.buffers.iter().filter(|(role, _)| role.is_output() || states.contains(role));
+        written.map(|(role, of)| (*role, of.to_vec().expect("it can be read"))).collect()
+    }
+}
+
+/// The memory of a call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Room {
+    /// As sizes say.
+    Enough,
+    /// Final states are in the memory of initial ones.
+    InPlace,
+    /// What the plan of all steps needs, in which chunks wait for pieces of it.
+    Little,
+}
+
+/// What a forward pass leaves in memory, in chunks of so many steps.
+fn passed(
+    kiln: &Kiln,
+    (rnn, with): &(Rnn, Optional),
+    [steps, batch]: [i64; 2],
+    chunk: Option<i64>,
+    room: Room,
+) -> BTreeMap<Role, Vec<u8>> {
+    let mut built = kiln.rnn(rnn, batch).expect("valid");
+    built.set_chunk_steps(chunk);
+    let used = built.chunk_steps(steps, *with).expect("supported");
+    assert_eq!(used.is_some(), chunk.is_some_and(|chunk| chunk < steps), "{rnn:?}");
+    let memory = Memory::of(kiln, &built, steps, *with, room == Room::InPlace);
+    let mut pack = memory.pack.clone();
+    if room == Room::Little {
+        let least = built.prepare(steps, *with).expect("supported").workspace_bytes();
+        pack = pack.with_workspace(&kiln.device().alloc(least).expect("memory"));
+    }
+    let stream = kiln.device().stream().expect("a stream");
+    // The second call finds what the first one left.
+    for _ in 0..2 {
+        built.forward(&stream, steps, &pack).expect("runs");
+    }
+    stream.synchronize().expect("runs");
+    memory.written()
+}
+
+/// On targets with clusters and without, in orders drawn with several seeds.
+#[test]
+fn chunks_change_no_bit() {
+    let targets = ["h200", "t4", "a100", "rtx5090", "b200"];
+    for (at, network) in networks().iter().enumerate() {
+        let target = targets[at % targets.len()];
+        let batch = 1 + at as i64 % 3;
+        for (steps, room) in [(33, Room::Enough), (64, Room::InPlace), (87, Room::Little)] {
+            let extent = [steps, batch];
+            let expected = passed(&open(target, false, 0), network, extent, IN_TURN, room);
+            let seeds = if harness::all_are_wanted() { 8 } else { 2 };
+            for seed in 0..seeds {
+                let kiln = open(target, true, seed + at as u64);
+                let actual = passed(&kiln, network, extent, Some(16), room);
+                assert!(actual == expected, "{extent:?}, {room:?}, seed {seed}: {network:?}");
+            }
+        }
+    }
+}
+
+/// What programs do not order is seen in other orders than that of their calls.
+#[test]
+fn late_streams_show_what_is_not_ordered() {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[64], DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::Neg), &[x]).expect("valid");
+    graph.output(y, "y", DType::F32);
+    let graph = graph.build().expect("valid");
+    let uid =
+        |name: &str| graph.tensors().iter().find(|of| of.name == name).expect("it is there").uid;
+    // y = -x, and z = -y on another stream: the latter before the former in some orders.
+    let seen = |late: bool, seed: u64| {
+        let kiln = open("sim", late, seed);
+        let plan = kiln.plan(&graph).expect("supported");
+        let buffers = [1.0f32, 2.0, 3.0]
+            .map(|value| kiln.device().upload(&value.to_ne_bytes().repeat(64)).expect("memory"));
+        let streams = [0, 1].map(|_| kiln.device().stream().expect("a stream"));
+        for (stream, pair) in streams.iter().zip(buffers.windows(2)) {
+            let pack = VariantPack::new().with(uid("x"), &pair[0]).with(uid("y"), &pair[1]);
+            plan.execute(stream, &pack).expect("runs");
+        }
+        streams.iter().for_each(|stream| stream.synchronize().expect("runs"));
+        let bytes = buffers[2].to_vec().expect("it can be read");
+        f32::from_ne_bytes(bytes[..4].try_into().expect("four bytes"))
+    };
+    assert_eq!(seen(false, 0), 1.0);
+    let late: Vec<f32> = (0..8).map(|seed| seen(true, seed)).collect();
+    assert!(late.contains(&1.0) && late.contains(&-2.0), "{late:?}");
+}
+
+/// Where layers run one after the other: other networks, few steps, layers that fill the device.
+#[test]
+fn chunks_are_taken_where_they_pay() {
+    let device = |target: &str| Some(DeviceChoice::Null(target.to_owned()));
+    let chunks = |target: &str, rnn: &Rnn, batch: i64, steps: i64| {
+        let kiln =
+            Kiln::open(Config { device: device(target), ..harness::config() }).expect("it opens");
+        let mut built = kiln.rnn(rnn, batch).expect("valid");
+        let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
+        match rnn.layout {
+            RowLayout::Packed => None,
+            _ => built.chunk_steps(steps, with).expect("supported"),
+        }
+    };
+    let lstm = |units: i64, layers: i64| Rnn::lstm(units, units).dtype(DType::F16).layers(layers);
+    let shown: Vec<String> = [
+        ("h200", lstm(512, 2), 8, 512),
+        ("h200", lstm(512, 2), 32, 512),
+        ("h200", lstm(512, 2), 128, 512),
+        ("h200", lstm(512, 4), 8, 512),
+        ("h200", lstm(256, 2), 8, 64),
+        ("h200", lstm(256, 2), 8, 128),
+        ("h200", lstm(256, 8), 8, 4096),
+        ("h200", lstm(1024, 2), 8, 512),
+        ("h200", lstm(512, 1), 8, 512),
+        ("h200", lstm(512, 2).bidirectional(), 8, 512),
+        ("h200", lstm(512, 2).direction(Direction::Reverse), 8, 512),
+        ("h200", lstm(512, 2).layout(RowLayout::BatchMajor), 8, 512),
+        ("a100", lstm(128, 2), 8, 512),
+        ("t4", lstm(64, 4), 4, 512),
+        ("b200", lstm(512, 3), 8, 1024),
+        ("rtx5090", lstm(256, 2), 8, 512),
+    ]
+    .iter()
+    .map(|(target, rnn, batch, steps)| {
+        let chunk = chunks(target, rnn, *batch, *steps);
+        let chunk = chunk.map_or("in turn".to_owned(), |steps| format!("chunks of {steps}"));
+        let (units, layers) = (rnn.hidden_size, rnn.layers);
+        let order = match (rnn.direction, rnn.layout) {
+            (Direction::Forward, RowLayout::SequenceMajor) => String::new(),
+            (direction, layout) => format!(" {direction:?} {}", layout.name()),
+        };
+        format!("{target}: {layers} x {units}{order}, batch {batch}, {steps} steps: {chunk}")
+    })
+    .collect();
+    golden::assert_golden("rnn_chunks", &shown.join("\n"));
+}
+
+/// A call that is refused has launched nothing, whatever it is that is wrong.
+#[test]
+fn refused_calls_launch_nothing() {
+    let kiln = harness::kiln();
+    let (rnn, with) = &networks()[0];
+    let [steps, batch] = [64, 2];
+    let mut built = kiln.rnn(rnn, batch).expect("valid");
+    built.set_chunk_steps(Some(16));
+    let memory = Memory::of(kiln, &built, steps, *with, false);
+    let before = memory.written();
+    for role in [Role::HFinal, Role::StatesFinal, Role::Output, Role::Input] {
+        let buffer = &memory.buffers[&role];
+        let larger = kiln.device().alloc(buffer.bytes() + 8).expect("memory");
+        let memory_of = DeviceMemory { address: larger.address() + 8, bytes: buffer.bytes() };
+        let mut pack = memory.pack.clone();
+        // SAFETY: `larger` outlives the call.
+        unsafe { pack.set_address(role, memory_of) };
+        let error = built.forward(&kiln.stream(), steps, &pack).expect_err("it is misaligned");
+        assert!(error.to_string().contains("is not aligned to 16 bytes"), "{error}");
+    }
+    assert!(memory.written() == before);
+}
+
+/// A prebuilt cache of a stacked network has the kernels of its chunks.
+#[test]
+fn what_is_warmed_runs_in_chunks() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let device = Some(DeviceChoice::Null("h200".to_owned()));
+    let cache_dir = Some(folder.path().to_owned());
+    let open = |no_jit: bool| {
+        let config =
+            Config { device: device.clone(), cache_dir: cache_dir.clone(), ..Config::default() };
+        Kiln::open(Config { no_jit: Some(no_jit), ..config }).expect("it opens")
+    };
+    let problem = r#"{"rnn": {"cell": "lstm", "input_size": 16, "hidden_size": 32, "layers": 2,
+        "dtype": "f16", "batch": 4, "steps": 8, "tensors": ["h_0", "c_0", "h_n", "c_n"]}}"#;
+    let manifest = format!("[[problem]]\ninline = '''{problem}'''\n");
+    let manifest = Manifest::parse(&manifest, folder.path()).expect("valid");
+    let summary = open(false).warm(&manifest, &[], |_| ()).expect("it compiles");
+    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+    let rnn = Rnn::lstm(16, 32).layers(2).dtype(DType::F16);
+    let mut built = open(true).build_rnn_dynamic(&rnn, 4).expect("its kernels are there");
+    built.set_chunk_steps(Some(16));
+    assert_eq!(built.chunk_steps(64, Optional::default()).expect("so they are"), Some(16));
+}
+
+/// Chunks run as all steps do where layers have been tuned, though their graphs have not.
+#[test]
+fn tuned_layers_run_so_in_chunks() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let device = Some(DeviceChoice::Sim("h200".to_owned()));
+    let cache_dir = Some(folder.path().to_owned());
+    let config = Config { device, cache_dir, ..Config::default() };
+    let open = || Kiln::open(config.clone()).expect("it opens");
+    let (rnn, batch) = (Rnn::lstm(32, 64).layers(2).dtype(DType::F16), 8);
+    let engines = |built: &mut PersistentRnn| {
+        let plan = built.prepare(64, Optional::default()).expect("supported");
+        plan.parts().iter().map(|part| part.config.to_string()).collect::<Vec<_>>()
+    };
+    let untuned = engines(&mut open().rnn(&rnn, batch).expect("valid"));
+    let with = Optional {
+        h_initial: true,
+        states_initial: true,
+        h_final: true,
+        states_final: true,
+        ..Optional::default()
+    };
+    let network = rnn.network(Extent { batch, rows: batch }, with).expect("valid");
+    // Each of three is said to take half the time of the one before.
+    let mut us = 100.0;
+    let trial = |_: &ExecutionPlan| {
+        us /= 2.0;
+        Ok(us)
+    };
+    open().tune_by(&network.graph, 3, trial, |_| ()).expect("supported");
+    let mut built = open().rnn(&rnn, batch).expect("valid");
+    let tuned = engines(&mut built);
+    assert_ne!(tuned, untuned);
+    built.set_chunk_steps(Some(16));
+    assert_eq!(built.chunk_steps(64, Optional::default()).expect("supported"), Some(16));
+}
