@@ -1,4 +1,6 @@
-//! What the CUDA driver is told of a launch beside its shape.
+//! What the CUDA driver is told of a launch.
+
+use std::ptr;
 
 use cudarc::driver::sys;
 
@@ -18,6 +20,22 @@ pub(super) fn attribute(launch: &Launch) -> Option<sys::CUlaunchAttribute> {
         (false, false) => return None,
     };
     Some(sys::CUlaunchAttribute { id, pad: [0; 4], value })
+}
+
+/// The shape of a launch, without stream and attributes.
+pub(super) fn config(launch: &Launch) -> sys::CUlaunchConfig {
+    sys::CUlaunchConfig {
+        gridDimX: launch.grid,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: launch.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: launch.shared_bytes,
+        hStream: ptr::null_mut(),
+        attrs: ptr::null_mut(),
+        numAttrs: 0,
+    }
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl Stream {
         Ok(Stream { driver, reports, handle, owned: true, in_turn: false })
     }
 
-    /// A stream that only marks order with others.
+    /// A stream that marks alone order with others.
     pub(super) fn lane(driver: Arc<dyn Driver>, reports: Arc<Reports>) -> Result<Stream> {
         let handle = driver.lane_create()?;
         Ok(Stream { driver, reports, handle, owned: true, in_turn: true })

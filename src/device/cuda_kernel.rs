@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 use tracing::trace;
 
-use crate::device::attribute::attribute;
+use crate::device::attribute::{attribute, config};
 use crate::device::captured::Captured;
 use crate::device::context::{LAUNCH, Primary, RELEASE};
 use crate::device::driver::{Launch, Launchable};
@@ -66,16 +66,10 @@ impl Launchable for CudaKernel {
         }
         let mut attribute = attribute(launch);
         let config = sys::CUlaunchConfig {
-            gridDimX: launch.grid,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: launch.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: launch.shared_bytes,
             hStream: stream as sys::CUstream,
             attrs: attribute.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
             numAttrs: u32::from(attribute.is_some()),
+            ..config(launch)
         };
         let health = &self.loaded.primary.health;
         match Captured::of(stream) {

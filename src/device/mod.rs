@@ -241,7 +241,7 @@ impl Device {
         Stream::new(self.driver.clone(), self.reports.clone())
     }
 
-    /// Creates a stream that only marks order with others, the default stream among them.
+    /// Creates a stream that marks alone order with others, the default stream among them.
     ///
     /// # Errors
     /// `Driver` when the stream cannot be created.

@@ -6,11 +6,11 @@
 
 #![expect(unsafe_code, reason = "the CUDA driver is a C library")]
 
-use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::{DriverError, result, sys};
 
+use crate::device::attribute::config;
 use crate::device::driver::Launch;
 use crate::error::{Error, Result};
 
@@ -89,18 +89,8 @@ fn resident(
     let cluster = unsafe { result::function::get_function_attribute(function, width) }?;
     let mut count = 0;
     if cluster > 1 {
-        let config = sys::CUlaunchConfig {
-            gridDimX: launch.grid.max(cluster as u32),
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: launch.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: launch.shared_bytes,
-            hStream: ptr::null_mut(),
-            attrs: ptr::null_mut(),
-            numAttrs: 0,
-        };
+        let grid = launch.grid.max(cluster as u32);
+        let config = config(&Launch { grid, ..*launch });
         // SAFETY: the function is alive, `count` valid for a write, and there are no attributes.
         unsafe { sys::cuOccupancyMaxActiveClusters(&mut count, function, &config) }.result()?;
         return Ok(Resident { blocks: (count * cluster) as u32, cluster: cluster as u32 });

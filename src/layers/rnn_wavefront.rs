@@ -13,13 +13,10 @@ use crate::layers::cast::Cast;
 use crate::layers::rnn_pack::RnnSlots;
 use crate::layers::rnn_plans::{Built, IN_PLACE};
 use crate::plan::{ALIGNMENT, ExecutionPlan, Queued, Slot};
-use crate::rnn::Role;
+use crate::rnn::{ALIGNMENT as TENSOR_ALIGNMENT, Role};
 
 /// Chunks have a multiple of so many steps, so that vectors of each are aligned as those of all.
 const STEPS_UNIT: i64 = 16;
-
-/// Alignment of the caller's tensors in bytes.
-const TENSOR_ALIGNMENT: u64 = 16;
 
 /// What a chunk of a layer takes beyond its steps, in microseconds: two launches, of which one
 /// waits for another stream, and the weights.
@@ -166,7 +163,7 @@ impl Wavefront {
         let device = self.built[0].first_plan().device().owner();
         let is_own = |slot: &Slot| match slot {
             Slot::Memory { address, owner, .. } => {
-                address.is_multiple_of(TENSOR_ALIGNMENT) && [0, device].contains(owner)
+                address.is_multiple_of(TENSOR_ALIGNMENT as u64) && [0, device].contains(owner)
             }
             Slot::Value(_) => false,
         };

@@ -20,7 +20,7 @@ use crate::tensor::TensorDesc;
 const ELEMENTS_MAX_LOG: u32 = 58;
 
 /// Alignment of the caller's tensors in bytes.
-pub(super) const ALIGNMENT: i64 = 16;
+pub(crate) const ALIGNMENT: i64 = 16;
 
 /// Batch size and number of vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -27,6 +27,7 @@ pub use cells::{CellClip, CellKind, CellOptions, ClipPoint};
 pub use data::{RnnDataDescriptor, RnnDataSettings};
 pub use descriptor::{MathType, PaddedIo, RnnAlgo, RnnDescriptor, RnnSettings};
 pub(crate) use json::problem_from_json;
+pub(crate) use lower::ALIGNMENT;
 pub use lower::{Extent, Network, Place};
 pub use mode::{BiasMode, InputMode, Join, Stacking};
 pub use network::{Rnn, RnnCell};
