@@ -15,6 +15,8 @@ pub(super) const LAUNCH: &str = "launch a kernel";
 
 /// What is attempted when a handle is dropped, whose error nobody hears.
 pub(super) const RELEASE: &str = "release a handle";
+/// What is attempted when a stream's event is recorded, made for it or made before.
+pub(super) const RECORD: &str = "record an event";
 
 /// A device's primary context, retained while in use.
 #[derive(Debug)]

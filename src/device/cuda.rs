@@ -12,7 +12,7 @@ use cudarc::driver::{DriverError, result, sys};
 use crate::compile::{Image, REMEDY, needs_cuda_13, variable};
 use crate::device::captured::Captured;
 use crate::device::conditional::Conditionals;
-use crate::device::context::{Call, LAUNCH, Primary, RELEASE};
+use crate::device::context::{Call, LAUNCH, Primary, RECORD, RELEASE};
 use crate::device::cuda_kernel::{CudaKernel, Module};
 use crate::device::driver::{Branching, Conditional, Driver, KernelName, Launchable, MAP_WORDS};
 use crate::device::health::{self, Health};
@@ -139,8 +139,8 @@ impl CudaDriver {
         stream.map(|stream| stream as u64).map_err(|error| call.failed(error))
     }
 
-    fn event_of(&self, flags: sys::CUevent_flags) -> Result<u64> {
-        let call = self.primary.call("create an event")?;
+    fn event_of(&self, flags: sys::CUevent_flags, attempt: &'static str) -> Result<u64> {
+        let call = self.primary.call(attempt)?;
         let event = result::event::create(flags);
         event.map(|event| event as u64).map_err(|error| call.failed(error))
     }
@@ -252,7 +252,7 @@ impl Driver for CudaDriver {
     }
 
     fn event_record(&self, stream: u64) -> Result<u64> {
-        let event = self.event_of(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
+        let event = self.event_of(sys::CUevent_flags::CU_EVENT_DEFAULT, RECORD)?;
         let marked = self.mark(event, stream);
         if marked.is_err() {
             self.event_destroy(event);
@@ -267,11 +267,11 @@ impl Driver for CudaDriver {
     }
 
     fn mark_create(&self) -> Result<u64> {
-        self.event_of(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+        self.event_of(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING, "create an event")
     }
 
     fn mark(&self, event: u64, stream: u64) -> Result<()> {
-        let call = self.primary.call("record an event")?;
+        let call = self.primary.call(RECORD)?;
         // SAFETY: event and stream are alive.
         unsafe { result::event::record(event as _, stream as _) }
             .map_err(|error| call.failed(error))
