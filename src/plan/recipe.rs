@@ -347,38 +347,35 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
 fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u32 {
     let engine = |of: &BuiltPart| engine_named(&of.part.config.engine);
     let in_place = |of: &BuiltPart| engine(of).is_ok_and(|engine| engine.elementwise());
-    let CanonicalGraph { tensors, uids, offsets, .. } = graph.canonical();
-    // What kernels touch of a tensor: all of it, or some pieces.
-    let pieces = |uid: i64| {
-        let own = (0..tensors.len()).filter(|at| uids[*at] == uid);
-        let mut pieces: Vec<_> = own
-            .map(|at| (offsets[at], &tensors[at].dims, &tensors[at].strides, tensors[at].dtype))
-            .collect();
-        pieces.sort_unstable();
-        pieces
-    };
-    let own = pieces(tensor.uid);
-    // What a result is added to, where the part that reads it is the one that writes the result.
+    let CanonicalGraph { tensors, uids, .. } = graph.canonical();
+    let own = pieces(graph, tensor.uid);
+    // What a result is added to, where each part writes of the result what it reads of that.
     if let Some(pair) = graph.added().find(|pair| pair.contains(&tensor.uid)) {
-        let has = |of: &&BuiltPart, uid: &i64| of.part.graph.tensor(*uid).is_ok();
-        let mut touching = parts.iter().filter(|of| pair.iter().any(|uid| has(of, uid)));
-        let only = touching.next().filter(|_| touching.next().is_none());
-        let adds = only.is_some_and(|of| {
-            let within = |other: &TensorDesc| {
-                let mut pairs = other.dims.iter().zip(&tensor.dims);
-                other.dims.len() == tensor.dims.len() && pairs.all(|(other, own)| other <= own)
+        let adds = |of: &BuiltPart| {
+            let [result, before] = pair.map(|uid| pieces(&of.part.graph, uid));
+            let is_whole = match result[..] {
+                [] => return false,
+                [(_, dims, ..)] => {
+                    let within = |other: &TensorDesc| {
+                        let mut pairs = other.dims.iter().zip(dims);
+                        other.dims.len() == dims.len() && pairs.all(|(other, own)| other <= own)
+                    };
+                    of.part.graph.tensors().iter().all(within)
+                }
+                _ if has_shapes(&of.part.graph, &result) => true,
+                _ => return false,
             };
-            let is_whole = of.part.graph.tensors().iter().all(within);
-            engine(of).is_ok_and(|engine| engine.adds_in_place(is_whole))
-        });
-        let alike = pieces(pair[0]) == pieces(pair[1]) && pieces(pair[0]).len() == 1;
-        if adds && alike {
+            result == before && engine(of).is_ok_and(|engine| engine.adds_in_place(is_whole))
+        };
+        let has = |of: &&BuiltPart| pair.iter().any(|uid| of.part.graph.tensor(*uid).is_ok());
+        let mut touching = parts.iter().filter(has).peekable();
+        if touching.peek().is_some() && touching.all(adds) {
             let at = uids.iter().position(|other| *other == pair[0]);
             return at.map_or(0, |at| at as u32 + 1);
         }
     }
     let largest = |axis: usize| tensors.iter().filter_map(|other| other.dims.get(axis)).max();
-    let is_whole = |dims: &Vec<i64>| (0..dims.len()).all(|axis| largest(axis) == Some(&dims[axis]));
+    let is_whole = |dims: &[i64]| (0..dims.len()).all(|axis| largest(axis) == Some(&dims[axis]));
     if parts.len() != 1
         || !parts.iter().all(in_place)
         || own.is_empty()
@@ -386,7 +383,38 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
     {
         return 0;
     }
-    uids.iter().position(|other| pieces(*other) == own).map_or(0, |at| at as u32 + 1)
+    uids.iter().position(|other| pieces(graph, *other) == own).map_or(0, |at| at as u32 + 1)
+}
+
+/// A part of a tensor: its offset, dimensions, strides and type.
+type Touched<'a> = (i64, &'a [i64], &'a [i64], DType);
+
+/// Whether a graph is elementwise, and every operation has the shape of a piece, as those have that
+/// it passes values to: each element of a piece is then computed once.
+fn has_shapes(graph: &OperationGraph, pieces: &[Touched<'_>]) -> bool {
+    let CanonicalGraph { tensors, operations, .. } = graph.canonical();
+    let dims = |uid: &i64| &tensors[*uid as usize].dims[..];
+    let is_passed = |uid: &i64| operations.iter().any(|of| of.outputs.contains(uid));
+    operations.iter().all(|operation| {
+        let own = dims(&operation.outputs[0]);
+        let mut read = operation.inputs.iter().filter(|uid| is_passed(uid));
+        operation.is_elementwise()
+            && pieces.iter().any(|(_, of_piece, ..)| *of_piece == own)
+            && read.all(|uid| dims(uid) == own)
+    })
+}
+
+/// What kernels touch of a tensor: all of it, or some pieces.
+fn pieces(graph: &OperationGraph, uid: i64) -> Vec<Touched<'_>> {
+    let CanonicalGraph { tensors, uids, offsets, .. } = graph.canonical();
+    let own = (0..tensors.len()).filter(|at| uids[*at] == uid);
+    let piece = |at: usize| {
+        let TensorDesc { dims, strides, dtype, .. } = &tensors[at];
+        (offsets[at], &dims[..], &strides[..], *dtype)
+    };
+    let mut pieces: Vec<_> = own.map(piece).collect();
+    pieces.sort_unstable();
+    pieces
 }
 
 /// Whether a tensor only passes between parts: it is virtual, or internal to an operation that is

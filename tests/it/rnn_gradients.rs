@@ -77,7 +77,7 @@ pub fn floats(buffer: &Buffer) -> Vec<f64> {
 }
 
 /// The blocks of the weight space and torch's names of them.
-fn weights(rnn: &Rnn) -> Vec<(String, i64, [i64; 2])> {
+pub fn weights(rnn: &Rnn) -> Vec<(String, i64, [i64; 2])> {
     let space = WeightSpace::new(rnn).expect("a valid network");
     let kinds = [
         WeightKind::Input,
@@ -442,6 +442,57 @@ fn passes(rnn: &Rnn, extent: Extent, given: &Values) -> HashMap<String, Vec<f64>
     let mut values = training.named_values(&state);
     let named = training.named_outputs().into_iter();
     named.map(|tensor| (tensor.name, values.remove(&tensor.uid).unwrap())).collect()
+}
+
+/// Gradients of the weights are added to what is there, in whatever pieces a cell's come: those of
+/// a layer are those of its graphs.
+#[test]
+fn gradients_are_added_for_every_cell() {
+    let kiln = harness::kiln();
+    let (batch, steps) = (2, 3);
+    let extent = Extent { batch, rows: steps * batch };
+    for (at, kind) in CellKind::ALL.into_iter().enumerate() {
+        let direction = if at % 2 == 0 { Direction::Forward } else { Direction::Both };
+        let rnn = Rnn::new(kind, 3, 8).layers(2).direction(direction).dtype(DType::F64);
+        let with =
+            Optional { h_initial: true, h_final: true, reserve: true, ..Optional::default() };
+        let training = rnn.training(extent, with).unwrap();
+        let named = training.named_inputs().into_iter();
+        let given: Values =
+            named.map(|tensor| (tensor.uid, harness::fill(&tensor, at as u64, 0.5))).collect();
+        let wanted = passes(&rnn, extent, &given);
+        let state = training.initial_values(given).unwrap();
+        let networks = [&training.forward, &training.data].into_iter().chain(&training.weights);
+        let mut buffers: HashMap<Role, Buffer> = HashMap::new();
+        for (network, role) in networks.flat_map(|of| of.roles().map(move |role| (of, role))) {
+            let mut values = vec![0.5; (network.bytes(role) as usize).div_ceil(8)];
+            for place in network.places.iter().filter(|place| place.role == role) {
+                let tensor = network.graph.tensor(place.uid).unwrap();
+                let known = state.get(&place.uid).into_iter().flatten();
+                for (value, offset) in known.zip(tensor.offsets()) {
+                    values[place.offset as usize + offset] = *value;
+                }
+            }
+            let buffer = kiln.device().upload(&bytes(&values)).unwrap();
+            buffers.entry(role).or_insert(buffer);
+        }
+        let mut built = kiln.rnn(&rnn, batch).unwrap();
+        let space = built.temp_space(extent.rows, with).unwrap();
+        let workspace = kiln.device().alloc(space.workspace_bytes).unwrap();
+        let pack = RnnPack::new().with_workspace(&workspace);
+        let pack = buffers.iter().fold(pack, |pack, (role, of)| pack.with(*role, of));
+        let stream = kiln.stream();
+        built.forward(&stream, steps, &pack).unwrap();
+        built.backward_data(&stream, steps, &pack).unwrap();
+        built.backward_weights(&stream, steps, &pack).unwrap();
+        stream.synchronize().unwrap();
+        let found = floats(&buffers[&Role::WeightGradients]);
+        for (name, offset, dims) in weights(&rnn) {
+            let own = &found[offset as usize..][..(dims[0] * dims[1]) as usize];
+            let own: Vec<f64> = own.iter().map(|value| value - 0.5).collect();
+            agree(&own, &wanted[&format!("d_{name}")], &format!("{kind:?}: d_{name}"));
+        }
+    }
 }
 
 /// Errors of 2048 steps do not add up: results are within some units in the last place of the same

@@ -50,6 +50,10 @@ impl Engine for GroupedEngine {
         let best = grouped.best();
         Ok(Box::new(Tuned::of(grouped, [best])?))
     }
+
+    fn adds_in_place(&self, is_whole: bool) -> bool {
+        is_whole
+    }
 }
 
 settings! { pub(super) struct Settings { items, threads, vector } }
