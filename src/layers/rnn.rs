@@ -8,15 +8,15 @@ use crate::dropout::{POSITION_BYTES, SEED_BYTES};
 use crate::error::{Error, Result};
 use crate::graph::RowLayout;
 use crate::layers::bounded::Bounded;
-use crate::layers::cast::Cast;
 use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
+use crate::layers::rnn_chunking::Chunking;
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
 use crate::layers::rnn_planning::Planning;
 use crate::layers::rnn_plans::{Built, Pass, with_all_states};
 use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
-use crate::layers::rnn_wavefront::{Chunks, GAIN_MIN, Lanes, Wavefront};
-use crate::plan::{ExecutionPlan, Kiln, Recurrences, Slot, Tier};
+use crate::layers::rnn_wavefront::{Lanes, Wavefront};
+use crate::plan::{ExecutionPlan, Kiln, Slot};
 use crate::rnn::{Extent, Optional, Rnn, Role};
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
@@ -71,12 +71,8 @@ pub struct PersistentRnn {
     dropouts: Option<Arc<DropoutStates>>,
     /// What a forward pass in training does with them; built with its plan.
     draw: Option<Draw>,
-    /// Steps of a chunk of a forward pass, if they were set.
-    chunk_steps: Option<i64>,
-    /// [`PersistentRnn::casts`], once there are any.
-    casts: Option<[Cast; 2]>,
-    /// Whether there are kernels for chunks.
-    has_chunks: bool,
+    /// What makes chunks of steps, in which layers run side by side.
+    chunking: Chunking,
     /// What chunks are launched into, by the caller's stream.
     lanes: Lanes,
     /// Sizes that were asked for, by number of vectors and optional tensors.
@@ -169,9 +165,7 @@ impl Kiln {
             reserves: Reserves::default(),
             dropouts,
             draw: None,
-            chunk_steps: None,
-            casts: None,
-            has_chunks: false,
+            chunking: Chunking::new(self, mini_batch),
             lanes: Lanes::default(),
             sizes: Arc::new(Mutex::new(Bounded::new(SIZES_MAX))),
         })
@@ -265,18 +259,19 @@ impl PersistentRnn {
         Ok(space)
     }
 
-    /// Sets how many steps of a forward pass in inference make a chunk.
+    /// Sets how many steps of a pass make a chunk.
     ///
-    /// Layers run side by side, each a chunk behind the one below it, where a network that goes
-    /// forward has several, its vectors lie step by step without lengths, and no history is asked
-    /// for. They do on streams of the network's own, which the caller's stream waits for. Results
-    /// are the same bits.
+    /// Layers run side by side, each a chunk behind the one that it reads, in forward passes and in
+    /// backward passes of the data, where a network that goes forward has several, its vectors lie
+    /// step by step without lengths, no history is asked for, and nothing is dropped between
+    /// layers. They do on streams of the network's own, which the caller's stream waits for.
+    /// Results are the same bits.
     ///
     /// `None`, as it is built: by the cost model, where launches may overlap
     /// ([`Config::overlap_launches`](crate::Config::overlap_launches)). Others are rounded up to a
     /// multiple of 16; as many steps as a pass has or more: layers run one after the other.
     pub fn set_chunk_steps(&mut self, steps: Option<i64>) {
-        self.chunk_steps = steps;
+        self.chunking.steps = steps;
         self.plans = Bounded::new(PLANS_MAX);
     }
 
@@ -287,8 +282,21 @@ impl PersistentRnn {
     /// # Errors
     /// As [`PersistentRnn::prepare`].
     pub fn chunk_steps(&mut self, steps: i64, with: Optional) -> Result<Option<i64>> {
-        let rows = self.rows(Pass::Forward, steps)?;
-        let wavefront = &self.find(Pass::Forward, rows, with)?.wavefront;
+        self.chunk_steps_of(Pass::Forward, steps, with)
+    }
+
+    /// As [`PersistentRnn::chunk_steps`], of the backward pass of the data.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::backward_data`] of a call with a new number of steps.
+    pub fn backward_chunk_steps(&mut self, steps: i64, with: Optional) -> Result<Option<i64>> {
+        let with = Optional { history: false, reserve: true, ..with };
+        self.chunk_steps_of(Pass::BackwardData, steps, with)
+    }
+
+    fn chunk_steps_of(&mut self, pass: Pass, steps: i64, with: Optional) -> Result<Option<i64>> {
+        let rows = self.rows(pass, steps)?;
+        let wavefront = &self.find(pass, rows, with)?.wavefront;
         Ok(wavefront.as_ref().map(|of| of.chunks().steps))
     }
 
@@ -323,7 +331,7 @@ impl PersistentRnn {
         let key = (pass, rows, with_all_states(self.has_others, with));
         if self.plans.get(&key).is_none_or(|ready| ready.is_outdated()) {
             let built = self.build(key)?;
-            let wavefront = self.wavefront(key, &built);
+            let wavefront = self.chunking.wavefront(&self.rnn, &mut self.planning, key, &built);
             self.plans.insert(key, Ready { built, wavefront });
         }
         Ok(self.plans.get(&key).expect("it has been built"))
@@ -340,52 +348,6 @@ impl PersistentRnn {
         self.planning.plans(pass, rows, with)
     }
 
-    /// What runs a pass in chunks, if that is worth it.
-    fn wavefront(
-        &mut self,
-        (pass, rows, with): (Pass, i64, Optional),
-        built: &Built,
-    ) -> Option<Wavefront> {
-        if pass != Pass::Forward || !self.rnn.runs_in_chunks(with) {
-            return None;
-        }
-        let whole = built.first_plan();
-        let Recurrences { count, blocks, us } = whole.recurrences()?;
-        let at_once = f64::from(self.kiln.device().target().sm_count) / f64::from(blocks);
-        if whole.tier() != Tier::Special || (at_once < GAIN_MIN && self.chunk_steps.is_none()) {
-            return None;
-        }
-        // The kernels of chunks come with the first plan, whatever its number of steps. Without
-        // them layers run one after the other.
-        if !self.has_chunks {
-            self.planning.plans(Pass::Chunk, self.batch, with).ok()?;
-            self.casts().ok()?;
-            self.has_chunks = true;
-        }
-        let steps = rows / self.batch;
-        let chunks = match self.chunk_steps {
-            Some(own) => Chunks::of(steps, own)?,
-            None if !self.kiln.overlaps_launches() => return None,
-            None => Chunks::best(steps, count, at_once, us)?,
-        };
-        let mut plans =
-            |steps: i64| self.planning.plans(Pass::Chunk, steps * self.batch, with).ok();
-        let own = [plans(chunks.steps)?, plans(chunks.last_steps)?];
-        Wavefront::new(chunks, count, whole, own, self.casts().ok()?)
-    }
-
-    /// What makes the caller's states other than `h` those between chunks, and back, where they are
-    /// of different types.
-    fn casts(&mut self) -> Result<Option<[Cast; 2]>> {
-        if self.casts.is_none()
-            && let Some([widened, narrowed]) = self.rnn.state_casts(self.batch)?
-        {
-            let cast = |graph| Cast::new(&self.kiln, graph);
-            self.casts = Some([cast(&widened)?, cast(&narrowed)?]);
-        }
-        Ok(self.casts.clone())
-    }
-
     /// Completes a pack with memory for all states that a pass needs and it lacks.
     fn with_states(&self, pass: Pass, pack: &RnnSlots) -> RnnSlots {
         let stand_ins = self.stand_ins.as_deref().expect("they come with a plan");
@@ -400,8 +362,8 @@ impl PersistentRnn {
         ];
         let others: &[(Role, &Buffer)] = match pass {
             Pass::BackwardWeights => &[],
-            Pass::Forward | Pass::Chunk => &forward,
-            Pass::BackwardData => &data,
+            Pass::Forward | Pass::ForwardChunk => &forward,
+            Pass::BackwardData | Pass::DataChunk => &data,
         };
         let of_others = |role: Role| {
             matches!(

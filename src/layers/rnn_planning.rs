@@ -23,20 +23,22 @@ pub(super) struct Planning {
     /// Plans by pass, optional tensors and number of vectors that those of other numbers are like:
     /// their kernels count vectors at run time.
     likes: HashMap<(Pass, Optional, i64), Vec<ExecutionPlan>>,
-    /// Plans by pass and optional tensors from which those of other numbers follow.
-    octaves: Octaves<(Pass, Optional), Built>,
+    /// Plans by pass, optional tensors and number of vectors of those that they are like, from
+    /// which those of other numbers follow.
+    octaves: Octaves<(Pass, Optional, i64), Built>,
 }
 
-/// The plans of a pass by number of vectors.
+/// The plans of a pass by number of vectors, which are like that of another one.
 struct OfPass<'a> {
     planning: &'a mut Planning,
     pass: Pass,
     with: Optional,
+    like: Extent,
 }
 
 impl Family<Built> for OfPass<'_> {
     fn make(&mut self, rows: i64) -> Result<Built> {
-        self.planning.made(self.pass, rows, self.with)
+        self.planning.made(self.pass, rows, self.with, self.like)
     }
 
     fn term(&mut self, first: &Built, second: &Built, at: i64) -> Result<Option<Built>> {
@@ -73,33 +75,67 @@ impl Planning {
     /// # Errors
     /// As [`Kiln::plan`].
     pub(super) fn plans(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<Built> {
+        let like = self.like(rows, with);
+        self.plans_like(pass, rows, with, like)
+    }
+
+    /// The extent whose plans those of a number of vectors are like.
+    pub(super) fn like(&self, rows: i64, with: Optional) -> Extent {
+        like_extent(Extent { batch: self.batch, rows }, with)
+    }
+
+    /// The plans of a pass for a number of vectors, like those of this extent.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`].
+    pub(super) fn plans_like(
+        &mut self,
+        pass: Pass,
+        rows: i64,
+        with: Optional,
+        like: Extent,
+    ) -> Result<Built> {
         let extent = Extent { batch: self.batch, rows };
         let Some(octave) = Octave::of(extent, self.layout) else {
-            return self.made(pass, rows, with);
+            return self.made(pass, rows, with, like);
         };
         let mut octaves = std::mem::take(&mut self.octaves);
-        let mut family = OfPass { planning: self, pass, with };
-        let plans = octaves.get(((pass, with), octave), rows, &mut family);
+        let mut family = OfPass { planning: self, pass, with, like };
+        let plans = octaves.get(((pass, with, like.rows), octave), rows, &mut family);
         self.octaves = octaves;
         plans
     }
 
+    /// What goes before the chunks of a pass, and behind them.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`].
+    pub(super) fn ends(&self, chunk: Pass, with: Optional, like: Extent) -> Result<[Built; 2]> {
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let [before, after] = passes.ends(chunk, like, with)?;
+        let built = |networks: Vec<Network>| {
+            let plans = networks.iter().map(|network| self.kiln.plan(&network.graph));
+            let plans: Vec<ExecutionPlan> = plans.collect::<Result<_>>()?;
+            Built::new(&networks, plans.clone(), &plans)
+        };
+        Ok([built(before)?, built(after)?])
+    }
+
     /// The plans of a pass, each like that of another number of vectors.
-    fn made(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<Built> {
+    fn made(&mut self, pass: Pass, rows: i64, with: Optional, like: Extent) -> Result<Built> {
         let (kiln, extent) = (&self.kiln, Extent { batch: self.batch, rows });
         let passes = &self.passes;
         let networks_of = |extent| {
             let mut passes = passes.lock().unwrap_or_else(PoisonError::into_inner);
             passes.networks(pass, extent, with)
         };
-        let like = like_extent(extent, with);
         // Chunks run as all steps do, whatever has been tuned.
-        let whole = self.likes.get(&(Pass::Forward, with, like.rows)).and_then(|of| of.first());
-        let whole = whole.filter(|_| pass == Pass::Chunk).cloned();
+        let whole = self.likes.get(&(pass.whole(), with, like.rows)).and_then(|of| of.first());
+        let whole = whole.filter(|_| pass != pass.whole()).cloned();
         let plan = |network: &Network| {
             let plan = kiln.plan(&network.graph)?;
             match &whole {
-                Some(whole) if plan.tier() == Tier::Special && !plan.runs_as(whole) => {
+                Some(whole) if plan.tier() == Tier::Special && !plan.runs_as_part_of(whole) => {
                     kiln.plan_like(&network.graph, whole)
                 }
                 _ => Ok(plan),

@@ -13,10 +13,12 @@ use crate::rnn::{Extent, Network, Optional, Rnn, Role, Training};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Pass {
     Forward,
-    /// A forward pass in inference over some of the steps ([`Rnn::chunk`]).
-    Chunk,
     BackwardData,
     BackwardWeights,
+    /// A forward pass over some of the steps ([`Rnn::chunk`]).
+    ForwardChunk,
+    /// A backward pass of the data over some of the steps ([`Network::data_in_chunks`]).
+    DataChunk,
 }
 
 /// States that a pass reads, each with those that it writes in the same layout: a call may have
@@ -55,6 +57,9 @@ struct View {
     role: Role,
     offset_bytes: u64,
     bytes: u64,
+    /// How far it is from that of one step to that of the next, in bytes; 0 where all steps of a
+    /// pass are in it, or share it.
+    step_bytes: u64,
 }
 
 impl Progression for View {
@@ -62,16 +67,44 @@ impl Progression for View {
         let role = (first.role == second.role).then_some(first.role)?;
         let offset_bytes = u64::term(&first.offset_bytes, &second.offset_bytes, at)?;
         let bytes = u64::term(&first.bytes, &second.bytes, at)?;
-        Some(View { role, offset_bytes, bytes })
+        let step_bytes = u64::term(&first.step_bytes, &second.step_bytes, at)?;
+        Some(View { role, offset_bytes, bytes, step_bytes })
     }
 }
 
 impl Pass {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Pass::Forward | Pass::Chunk => "rnn forward",
-            Pass::BackwardData => "rnn backward data",
+            Pass::Forward | Pass::ForwardChunk => "rnn forward",
+            Pass::BackwardData | Pass::DataChunk => "rnn backward data",
             Pass::BackwardWeights => "rnn backward weights",
+        }
+    }
+
+    /// The same over some of the steps, for those that layers may run side by side in.
+    pub(super) fn chunk(self) -> Option<Pass> {
+        match self {
+            Pass::Forward => Some(Pass::ForwardChunk),
+            Pass::BackwardData => Some(Pass::DataChunk),
+            _ => None,
+        }
+    }
+
+    /// The pass over all steps.
+    pub(super) fn whole(self) -> Pass {
+        match self {
+            Pass::ForwardChunk => Pass::Forward,
+            Pass::DataChunk => Pass::BackwardData,
+            whole => whole,
+        }
+    }
+
+    /// The states that it reads, each with those that it writes: `h`, and the others.
+    pub(super) fn states(self) -> [[Role; 2]; 2] {
+        let [h, others, h_gradient, other_gradients] = IN_PLACE;
+        match self.whole() {
+            Pass::Forward => [h, others],
+            _ => [h_gradient, other_gradients],
         }
     }
 
@@ -84,7 +117,7 @@ impl Pass {
     ) -> Result<Vec<Network>> {
         match self {
             Pass::Forward => Ok(vec![rnn.network(extent, with)?]),
-            Pass::Chunk => Ok(vec![rnn.chunk(extent, with)?]),
+            Pass::ForwardChunk => Ok(vec![rnn.chunk(extent, with)?]),
             _ => self.of_training(&rnn.training(extent, with)?),
         }
     }
@@ -92,8 +125,9 @@ impl Pass {
     /// The networks of the pass in training.
     pub(super) fn of_training(self, training: &Training) -> Result<Vec<Network>> {
         match self {
-            Pass::Forward | Pass::Chunk => Ok(vec![training.forward.clone()]),
+            Pass::Forward | Pass::ForwardChunk => Ok(vec![training.forward.clone()]),
             Pass::BackwardData => Ok(vec![training.data.clone()]),
+            Pass::DataChunk => Ok(vec![training.data.data_in_chunks()?.chunk]),
             Pass::BackwardWeights => {
                 training.weights.iter().cloned().map(Network::adding).collect()
             }
@@ -119,7 +153,8 @@ impl Planned {
             let place = place.expect("every input and output has a place");
             let tensor = network.graph.tensor(uid)?;
             let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
-            views.push(View { role: place.role, offset_bytes, bytes: tensor.span_bytes()? });
+            let (role, bytes) = (place.role, tensor.span_bytes()?);
+            views.push(View { role, offset_bytes, bytes, step_bytes: 0 });
         }
         Ok(Planned::of(plan, views))
     }
@@ -215,9 +250,53 @@ impl Built {
         &self.plans[0].plan
     }
 
+    /// The caller's tensors and their sizes in bytes.
+    pub(super) fn roles(&self) -> &[(Role, u64)] {
+        &self.roles
+    }
+
     /// Bytes of a caller's tensor; 0 where the pass has none.
     pub(super) fn bytes_of(&self, role: Role) -> u64 {
         self.roles.iter().find(|(known, _)| *known == role).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// The bytes of a caller's tensor that are used; 0 where there is none.
+    pub(super) fn used_bytes(&self, role: Role) -> u64 {
+        let views = self.plans.iter().flat_map(|of| &of.views).filter(|view| view.role == role);
+        views.map(|view| view.offset_bytes + view.bytes).max().unwrap_or(0)
+    }
+
+    /// The most bytes of workspace that a plan uses.
+    pub(super) fn workspace_bytes(&self) -> u64 {
+        self.plans.iter().map(|of| of.plan.workspace_bytes()).max().unwrap_or(0)
+    }
+
+    /// The same for some of the steps of a pass: all but the states are where they are in that of
+    /// all steps, and move on with the steps. `None` where there is something else.
+    pub(super) fn within(mut self, whole: &Built, [own, all]: [i64; 2]) -> Option<Built> {
+        let ([chunk], [whole_plan]) = (&mut self.plans[..], &whole.plans[..]) else { return None };
+        let moves = |view: &View| !IN_PLACE.as_flattened().contains(&view.role);
+        let mut places = whole_plan.views.iter().filter(|view| moves(view));
+        for view in chunk.views.iter_mut().filter(|view| moves(view)) {
+            let place = places.next().filter(|place| place.role == view.role)?;
+            let is_same = match view.role {
+                Role::Reserve => {
+                    let at = |of: &[u64], offset: u64| of.iter().position(|own| *own == offset);
+                    at(&self.reserve_offsets, view.offset_bytes)
+                        == at(&whole.reserve_offsets, place.offset_bytes)
+                }
+                _ => view.offset_bytes == place.offset_bytes,
+            };
+            view.step_bytes = match () {
+                () if place.bytes == view.bytes => 0,
+                () if place.bytes * own as u64 == view.bytes * all as u64 => {
+                    place.bytes / all as u64
+                }
+                () => return None,
+            };
+            view.offset_bytes = Some(place.offset_bytes).filter(|_| is_same)?;
+        }
+        places.next().is_none().then_some(self)
     }
 
     /// Checks that a pack has the network's tensors, all of sufficient size, and no others.
@@ -273,21 +352,23 @@ impl Built {
                 to += bytes.next_multiple_of(SCRATCH_ALIGNMENT);
             }
         }
-        self.execute(stream, pack, |kernel| kernel.launch(stream))
+        self.execute(stream, pack, 0, |kernel| kernel.launch(stream))
     }
 
-    /// Executes the plans on what a pack holds; `queue` launches their kernels
+    /// Executes the plans on what a pack holds, from a step on; `queue` launches their kernels
     /// ([`ExecutionPlan::execute_on`]).
     pub(super) fn execute(
         &mut self,
         stream: &Stream,
         pack: &RnnSlots,
+        step: u64,
         mut queue: impl FnMut(&Queued<'_>) -> Result<()>,
     ) -> Result<()> {
         for Planned { plan, pack: own, views } in &mut self.plans {
             for (view, (_, slot)) in views.iter().zip(&mut own.entries) {
                 if let Some(whole) = pack.slot(view.role) {
-                    *slot = whole.piece(view.offset_bytes, view.bytes);
+                    let offset_bytes = view.offset_bytes + step * view.step_bytes;
+                    *slot = whole.piece(offset_bytes, view.bytes);
                 }
             }
             own.workspace = pack.workspace;
@@ -299,8 +380,7 @@ impl Built {
     /// Address and device of so many bytes of the workspace behind what the plans use.
     fn behind(&self, pass: Pass, workspace: Option<Slot>, kept: u64) -> Result<(u64, usize)> {
         let bad = |rule: String| Err(Error::bad_param(format!("{}: {rule}", pass.name())));
-        let plans = self.plans.iter().map(|of| of.plan.workspace_bytes()).max().unwrap_or(0);
-        let before = plans.next_multiple_of(SCRATCH_ALIGNMENT);
+        let before = self.workspace_bytes().next_multiple_of(SCRATCH_ALIGNMENT);
         let (address, given, owner) = match workspace {
             Some(Slot::Memory { address, bytes, owner }) => (address, bytes, owner),
             _ => (0, 0, 0),

@@ -11,7 +11,7 @@ use crate::layers::rnn_wavefront::room_bytes;
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
 use crate::plan::{Candidates, Contents, Kiln};
 use crate::progression::Progression;
-use crate::rnn::{Extent, Network, Optional, Rnn, Training};
+use crate::rnn::{DataChunks, Extent, Network, Optional, Rnn, Training};
 
 /// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +54,8 @@ struct Sizes {
     plans: Contents,
     /// Bytes of the workspace behind what plans use.
     kept: u64,
+    /// Bytes of the states that chunks of steps leave to each other.
+    between: u64,
     /// Bytes of the reserve space, and where each tensor in it begins: what is rounded follows only
     /// where each of its parts does.
     reserve: u64,
@@ -71,6 +73,7 @@ impl Progression for Sizes {
         Some(Sizes {
             plans: Contents::term(&first.plans, &second.plans, at)?,
             kept: u64::term(&first.kept, &second.kept, at)?,
+            between: u64::term(&first.between, &second.between, at)?,
             reserve: u64::term(&first.reserve, &second.reserve, at)?,
             reserve_offsets: Vec::term(&first.reserve_offsets, &second.reserve_offsets, at)?,
         })
@@ -128,15 +131,36 @@ impl Passes {
         extent: Extent,
         with: Optional,
     ) -> Result<Vec<Network>> {
-        if !with.reserve {
+        // Chunks of a forward pass have other states.
+        if !with.reserve || pass == Pass::ForwardChunk {
             return pass.networks(&self.rnn, extent, with);
         }
+        pass.of_training(&*self.training(extent, with)?)
+    }
+
+    /// What goes before the chunks of a pass, and behind them.
+    pub(super) fn ends(
+        &mut self,
+        pass: Pass,
+        extent: Extent,
+        with: Optional,
+    ) -> Result<[Vec<Network>; 2]> {
+        match pass.whole() {
+            Pass::BackwardData => {
+                let DataChunks { before, after, .. } =
+                    self.training(extent, with)?.data.data_in_chunks()?;
+                Ok([before, after])
+            }
+            _ => self.rnn.state_casts(extent.batch),
+        }
+    }
+
+    fn training(&mut self, extent: Extent, with: Optional) -> Result<&Arc<Training>> {
         let key = (extent, with);
         if !self.trainings.has(&key) {
             self.trainings.insert(key, Arc::new(self.rnn.training(extent, with)?));
         }
-        let training = self.trainings.get(&key).expect("it is there");
-        pass.of_training(training)
+        Ok(self.trainings.get(&key).expect("it is there"))
     }
 
     /// [`Kiln::rnn_temp_space`] of the network.
@@ -159,7 +183,10 @@ impl Passes {
             }
         };
         let workspace_bytes = |sizes: &Sizes| match in_chunks {
-            true => sizes.workspace_bytes() + room_bytes(extent.rows / extent.batch, sizes.kept),
+            true => {
+                let steps = extent.rows / extent.batch;
+                sizes.workspace_bytes() + room_bytes(steps, sizes.between)
+            }
             false => sizes.workspace_bytes(),
         };
         Ok(TempSpace {
@@ -187,8 +214,9 @@ impl Passes {
             for (network, like) in networks.iter().zip(&self.candidates[&key]) {
                 let plans = kiln.workspace_max(&network.graph, like)?;
                 let (kept, reserve) = (Pass::kept_bytes_max(network), network.reserve_bytes);
+                let between = network.states_between();
                 let reserve_offsets = network.reserve_offsets.clone();
-                sizes.push(Sizes { plans, kept, reserve, reserve_offsets });
+                sizes.push(Sizes { plans, kept, between, reserve, reserve_offsets });
             }
         }
         Ok(sizes)

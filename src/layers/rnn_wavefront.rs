@@ -1,18 +1,18 @@
-//! A forward pass in chunks of steps, of which layers run side by side: a layer begins a chunk when
-//! the layer below has ended it, which runs the next one meanwhile (Appleyard, Kočiský and Blunsom
+//! Passes in chunks of steps, of which layers run side by side: a layer begins a chunk when the one
+//! that it reads has ended it, which runs the next one meanwhile (Appleyard, Kočiský and Blunsom
 //! 2016, "Optimizing Performance of Recurrent Neural Networks on GPUs", section 3.3).
 //!
 //! A chunk is an execution of the plan for so many steps. Its stages, products and recurrences in
 //! turn, are launched into a lane each, the first into the caller's stream. Chunks take turns with
-//! pieces of the workspace for what passes between stages; two more pieces of it hold the states
-//! between chunks, which are not rounded there. Results are the same bits as without chunks.
+//! pieces of the workspace for what passes between stages; more pieces of it hold the states
+//! between chunks, which are not rounded there. A forward pass begins with the first steps, a
+//! backward pass with the last ones. Results are the same bits as without chunks.
 
-use crate::device::{Device, Mark, Stream};
+use crate::device::{Buffer, Device, Mark, Stream};
 use crate::error::Result;
-use crate::layers::cast::Cast;
 use crate::layers::rnn_pack::RnnSlots;
-use crate::layers::rnn_plans::{Built, IN_PLACE};
-use crate::plan::{ALIGNMENT, ExecutionPlan, Queued, Slot};
+use crate::layers::rnn_plans::{Built, IN_PLACE, Pass};
+use crate::plan::{ALIGNMENT, ExecutionPlan, Kiln, Queued, Slot};
 use crate::rnn::{ALIGNMENT as TENSOR_ALIGNMENT, Role};
 
 /// Chunks have a multiple of so many steps, so that vectors of each are aligned as those of all.
@@ -25,22 +25,13 @@ const BOUNDARY_US: f64 = 8.0;
 /// How many times longer layers must take one after the other: what chunks cost is not measured.
 pub(super) const GAIN_MIN: f64 = 1.25;
 
-/// The roles with a vector for each row.
-const OF_ROWS: [Role; 5] =
-    [Role::Input, Role::Output, Role::Reset, Role::RowInputs, Role::UnitInputs];
-
-/// States between chunks: those that one reads, and those that the one before it writes.
-const STATES: [[Role; 2]; 2] =
-    [[Role::HInitial, Role::HFinal], [Role::StatesInitial, Role::StatesFinal]];
-
-/// Bytes of a workspace beyond what a forward pass without chunks needs, given those of all states,
-/// of which it has room for one: they are there twice, in up to twice the bytes, and each chunk has
-/// tensors of its own that are aligned.
-pub(super) fn room_bytes(steps: i64, states_bytes: u64) -> u64 {
-    3 * states_bytes + 4 * ALIGNMENT * (steps.max(0) / STEPS_UNIT) as u64
+/// Bytes of a workspace beyond what a pass without chunks needs, given those of the states between
+/// two chunks: they are there twice, and each chunk has tensors of its own that are aligned.
+pub(super) fn room_bytes(steps: i64, between_bytes: u64) -> u64 {
+    2 * between_bytes + 4 * ALIGNMENT * (steps.max(0) / STEPS_UNIT) as u64
 }
 
-/// Steps in chunks, of which the last may be shorter.
+/// Steps in chunks, of which the last may be shorter, or one step longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunks {
     pub(super) count: usize,
@@ -50,11 +41,12 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Chunks of at least so many steps; `None` where one has all.
+    /// Chunks of at least so many steps; `None` where one has all. A last step is not a chunk by
+    /// itself: the one before it has it.
     pub(super) fn of(all: i64, steps: i64) -> Option<Chunks> {
         let steps = steps.clamp(1, all.max(1)) as u64;
         let steps = steps.next_multiple_of(STEPS_UNIT as u64) as i64;
-        let count = (all - 1).max(0) / steps + 1;
+        let count = (all - 2).max(0) / steps + 1;
         let chunks = Chunks { count: count as usize, steps, last_steps: all - (count - 1) * steps };
         (count > 1).then_some(chunks)
     }
@@ -76,54 +68,84 @@ impl Chunks {
     }
 }
 
-/// A forward pass in chunks.
+/// A pass in chunks.
 #[derive(Clone)]
 pub(super) struct Wavefront {
+    pass: Pass,
     chunks: Chunks,
     layers: usize,
     stages: usize,
-    /// What runs a chunk, and the last one.
+    /// What runs a chunk, and that of the last steps.
     built: [Built; 2],
-    /// Bytes of a step, of roles with a vector for each row.
-    step_bytes: [(Role, u64); OF_ROWS.len()],
-    /// Bytes of the states of all layers between chunks, in the order of [`STATES`].
-    state_bytes: [u64; 2],
-    /// What makes the caller's states other than `h` those between chunks, and back, where they are
-    /// of different types.
-    casts: Option<[Cast; 2]>,
+    /// What goes before the first chunk to run, and behind the last one.
+    ends: [Built; 2],
+    /// The caller's tensors and their sizes in bytes.
+    roles: Vec<(Role, u64)>,
+    /// States between chunks, in the order of [`Pass::states`].
+    between: [Between; 2],
     /// Bytes of the workspace for a chunk.
     piece_bytes: u64,
 }
 
+/// A state of all layers between chunks.
+#[derive(Clone)]
+struct Between {
+    bytes: u64,
+    /// Whether chunks begin with it and leave it at both ends, too: it is not the caller's.
+    own: bool,
+    /// What the first chunk begins with, where nothing computes it.
+    zeros: Option<Buffer>,
+}
+
+/// The chunk at an end of a pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    First,
+    Last,
+}
+
 impl Wavefront {
-    /// A forward pass in these chunks, run by these plans; `None` where they run otherwise than the
-    /// plan of all steps, or their stages differ.
+    /// A pass in these chunks, run by these plans; `None` where they run otherwise than the plan of
+    /// all steps, where their stages differ, or without memory.
     pub(super) fn new(
+        pass: Pass,
         chunks: Chunks,
         layers: usize,
-        whole: &ExecutionPlan,
+        whole: &Built,
         built: [Built; 2],
-        casts: Option<[Cast; 2]>,
+        ends: [Built; 2],
+        kiln: &Kiln,
     ) -> Option<Wavefront> {
         let [own, last] = built.each_ref().map(Built::first_plan);
-        let alike = own.runs_as(whole) && last.runs_as(whole);
-        if !alike || !own.stages().eq(last.stages()) {
+        let runs_as = |plan: &ExecutionPlan| plan.runs_as_part_of(whole.first_plan());
+        if !runs_as(own) || !runs_as(last) || !own.stages().eq(last.stages()) {
             return None;
         }
         let stages = own.stages().max()? + 1;
-        let piece_bytes = own.workspace_bytes().max(last.workspace_bytes());
-        let step_bytes = OF_ROWS.map(|role| (role, built[0].bytes_of(role) / chunks.steps as u64));
-        let state_bytes = STATES.map(|[_, role]| built[0].bytes_of(role));
-        let piece_bytes = piece_bytes.next_multiple_of(ALIGNMENT);
+        let between = pass.states().map(|[read, written]| {
+            let bytes = built[0].used_bytes(read);
+            let own = ends.iter().any(|of| of.used_bytes(read) + of.used_bytes(written) > 0);
+            let is_computed = ends[0].used_bytes(written) > 0;
+            Some(match own && !is_computed {
+                true => {
+                    let zeros = kiln.device().upload(&vec![0; bytes as usize]).ok()?;
+                    Between { bytes, own, zeros: Some(zeros) }
+                }
+                false => Between { bytes, own, zeros: None },
+            })
+        });
+        let [h, others] = between;
+        let piece_bytes = built.iter().chain(&ends).map(Built::workspace_bytes).max()?;
         Some(Wavefront {
+            pass,
             chunks,
             layers,
             stages,
             built,
-            step_bytes,
-            state_bytes,
-            casts,
-            piece_bytes,
+            ends,
+            roles: whole.roles().to_vec(),
+            between: [h?, others?],
+            piece_bytes: piece_bytes.next_multiple_of(ALIGNMENT),
         })
     }
 
@@ -149,17 +171,12 @@ impl Wavefront {
 
     /// Bytes of the states of two chunks.
     fn all_states_bytes(&self) -> u64 {
-        2 * self.state_bytes.iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum::<u64>()
+        2 * self.between.iter().map(|of| of.bytes.next_multiple_of(ALIGNMENT)).sum::<u64>()
     }
 
     /// Whether plans take the memory of a pack: it is aligned, on their device, and overlaps only
     /// where initial states become final ones. The plan of all steps says what is wrong.
     fn is_taken(&self, pack: &RnnSlots) -> bool {
-        let bytes = |role: Role| {
-            let of_step = self.step_bytes.iter().find(|(known, _)| *known == role);
-            let steps = (self.chunks.count as i64 - 1) * self.chunks.steps + self.chunks.last_steps;
-            of_step.map_or(self.built[0].bytes_of(role), |(_, bytes)| bytes * steps as u64)
-        };
         let device = self.built[0].first_plan().device().owner();
         let is_own = |slot: &Slot| match slot {
             Slot::Memory { address, owner, .. } => {
@@ -167,22 +184,24 @@ impl Wavefront {
             }
             Slot::Value(_) => false,
         };
-        let slots = || Role::ALL.iter().filter_map(|role| pack.slot(*role)).chain(pack.workspace);
-        if !slots().all(|slot| is_own(&slot)) {
+        let own = self.roles.iter().filter_map(|(role, _)| pack.slot(*role));
+        if !own.chain(pack.workspace).all(|slot| is_own(&slot)) {
             return false;
         }
-        let place = |role: &Role| match pack.slot(*role) {
-            Some(Slot::Memory { address, .. }) => Some((Some(*role), address, bytes(*role))),
+        let place = |(role, bytes): &(Role, u64)| match pack.slot(*role) {
+            Some(Slot::Memory { address, .. }) => Some((Some(*role), address, *bytes)),
             _ => None,
         };
         let workspace = match pack.workspace {
             Some(Slot::Memory { address, bytes, .. }) => Some((None, address, bytes)),
             _ => None,
         };
-        let places = || Role::ALL.iter().filter_map(place).chain(workspace);
+        let places = || self.roles.iter().filter_map(place).chain(workspace);
         let is_written = |role: Option<Role>| role.is_none_or(Role::is_output);
         let in_place = |one: Option<Role>, other: Option<Role>| {
-            IN_PLACE.iter().any(|[read, written]| (one, other) == (Some(*read), Some(*written)))
+            let pairs = IN_PLACE.iter().map(|[read, written]| [Some(*read), Some(*written)]);
+            let mut pairs = pairs.flat_map(|[read, written]| [[read, written], [written, read]]);
+            pairs.any(|pair| pair == [one, other])
         };
         places().enumerate().all(|(at, (one, start, bytes))| {
             places().skip(at + 1).all(|(other, others_start, others_bytes)| {
@@ -210,10 +229,8 @@ impl Wavefront {
         // Stages that something was launched in.
         let mut reached = 0;
         let count = self.chunks.count;
-        let [_, others] = self.between(pack, 0);
-        if let (Some([widen, _]), Some(own)) = (&mut self.casts, pack.slot(Role::StatesInitial)) {
-            widen.execute(stream, own, others.initial)?;
-        }
+        let before = self.at_end(pack, End::First);
+        self.ends[0].execute(stream, &before, 0, |kernel| kernel.launch(stream))?;
         let launched = (0..count).try_for_each(|at| {
             let piece = at % turns;
             if at >= turns {
@@ -227,24 +244,46 @@ impl Wavefront {
         }
         launched?;
         stream.wait_for(&lanes.pieces[(count - 1) % turns])?;
-        let [_, others] = self.between(pack, count - 1);
-        if let (Some([_, narrow]), Some(own)) = (&mut self.casts, pack.slot(Role::StatesFinal)) {
-            narrow.execute(stream, others.last, own)?;
-        }
+        let after = self.at_end(pack, End::Last);
+        self.ends[1].execute(stream, &after, 0, |kernel| kernel.launch(stream))?;
         Ok(true)
     }
 
-    /// The states that a chunk reads and writes, but for the caller's, in the order of [`STATES`].
-    fn between(&self, pack: &RnnSlots, chunk: usize) -> [Between; 2] {
+    /// Where states between chunks are: those that a chunk reads, and those that it writes.
+    fn states(&self, pack: &RnnSlots, chunk: usize) -> [[Slot; 2]; 2] {
         let workspace = pack.workspace.expect("there is room");
         let mut offset = 0;
-        self.state_bytes.map(|bytes| {
+        self.between.each_ref().map(|Between { bytes, .. }| {
             let apart = bytes.next_multiple_of(ALIGNMENT);
-            let place = |at: usize| workspace.piece(offset + (at % 2) as u64 * apart, bytes);
-            let own = Between { initial: place(chunk + 1), last: place(chunk) };
+            let place = |at: usize| workspace.piece(offset + (at % 2) as u64 * apart, *bytes);
+            let own = [place(chunk + 1), place(chunk)];
             offset += 2 * apart;
             own
         })
+    }
+
+    /// The piece of the workspace of a chunk.
+    fn piece(&self, pack: &RnnSlots, piece: usize) -> Option<Slot> {
+        let offset = self.all_states_bytes() + piece as u64 * self.piece_bytes;
+        pack.workspace.map(|whole| whole.piece(offset, self.piece_bytes))
+    }
+
+    /// A pack for what goes before the first chunk, and writes what that reads, or behind the last
+    /// one, and reads what that has written.
+    fn at_end(&self, pack: &RnnSlots, end: End) -> RnnSlots {
+        let mut own = *pack;
+        // Nothing else runs meanwhile.
+        own.workspace = self.piece(pack, 0);
+        let chunk = if end == End::First { 0 } else { self.chunks.count - 1 };
+        let states = self.pass.states().into_iter().zip(self.states(pack, chunk));
+        let states = states.zip(&self.between).filter(|(_, between)| between.own);
+        for (([initial, last], [read, written]), _) in states {
+            match end {
+                End::First => own.set(last, read),
+                End::Last => own.set(initial, written),
+            }
+        }
+        own
     }
 
     /// Launches a chunk, and marks its end.
@@ -257,27 +296,20 @@ impl Wavefront {
         reached: &mut usize,
     ) -> Result<()> {
         let (is_first, is_last) = (at == 0, at + 1 == self.chunks.count);
-        let steps = if is_last { self.chunks.last_steps } else { self.chunks.steps } as u64;
-        let first = at as u64 * self.chunks.steps as u64;
+        let of_steps = match self.pass {
+            Pass::Forward => at,
+            _ => self.chunks.count - 1 - at,
+        };
         let mut own = *pack;
-        for (role, bytes) in self.step_bytes {
-            if let Some(whole) = pack.slot(role) {
-                own.set(role, whole.piece(first * bytes, steps * bytes));
+        own.workspace = self.piece(pack, piece);
+        let states = self.pass.states().into_iter().zip(self.states(pack, at));
+        for (([initial, last], [read, written]), between) in states.zip(&self.between) {
+            if between.bytes > 0 && (!is_first || between.own) {
+                let zeros = between.zeros.as_ref().filter(|_| is_first);
+                own.set(initial, zeros.map_or(read, Slot::of));
             }
-        }
-        let offset = self.all_states_bytes() + piece as u64 * self.piece_bytes;
-        own.workspace = pack.workspace.map(|whole| whole.piece(offset, self.piece_bytes));
-        let is_cast = [false, self.casts.is_some()];
-        let states = STATES.into_iter().zip(self.between(pack, at)).zip(is_cast);
-        for (([initial, last], between), is_cast) in states {
-            if pack.slot(initial).is_none() {
-                continue;
-            }
-            if !is_first || is_cast {
-                own.set(initial, between.initial);
-            }
-            if !is_last || is_cast {
-                own.set(last, between.last);
+            if between.bytes > 0 && (!is_last || between.own) {
+                own.set(last, written);
             }
         }
         let (mut stage, last_stage) = (0, self.stages - 1);
@@ -292,15 +324,11 @@ impl Wavefront {
             }
             kernel.launch(lanes.of(stage, stream))
         };
-        self.built[usize::from(is_last)].execute(stream, &own, queue)?;
+        let step = of_steps as u64 * self.chunks.steps as u64;
+        let built = &mut self.built[usize::from(of_steps + 1 == self.chunks.count)];
+        built.execute(stream, &own, step, queue)?;
         lanes.of(stage, stream).mark(&lanes.pieces[piece])
     }
-}
-
-/// Where states are between chunks.
-struct Between {
-    initial: Slot,
-    last: Slot,
 }
 
 /// Lanes that are kept.
@@ -381,7 +409,7 @@ mod tests {
         let of = |count, steps, last_steps| Some(Chunks { count, steps, last_steps });
         assert_eq!(Chunks::of(512, 64), of(8, 64, 64));
         assert_eq!(Chunks::of(100, 40), of(3, 48, 4));
-        assert_eq!(Chunks::of(97, 1), of(7, 16, 1));
+        assert_eq!((Chunks::of(97, 1), Chunks::of(98, 1)), (of(6, 16, 17), of(7, 16, 2)));
         assert_eq!((Chunks::of(16, 1), Chunks::of(0, 16), Chunks::of(40, 40)), (None, None, None));
     }
 

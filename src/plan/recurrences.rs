@@ -1,7 +1,7 @@
 //! The recurrences of a plan: stages of executions one after the other can run side by side.
 
 use crate::device::Device;
-use crate::engine::CostModel;
+use crate::engine::{CostModel, EngineConfig};
 use crate::plan::build::Kiln;
 use crate::plan::choice::predicted_us;
 use crate::plan::execute::ExecutionPlan;
@@ -45,18 +45,17 @@ impl ExecutionPlan {
         (all.count > 0).then_some(all)
     }
 
-    /// Whether the parts are run as those of another plan are: by the same engines and knobs, and
-    /// with no more registers spilled.
-    pub(crate) fn runs_as(&self, other: &ExecutionPlan) -> bool {
+    /// Whether the parts are run as those of another plan are, or as some of them: by the same
+    /// engines and knobs, and with no more registers spilled.
+    pub(crate) fn runs_as_part_of(&self, other: &ExecutionPlan) -> bool {
         let spilled = |plan: &ExecutionPlan| {
             let bytes = plan.kernels().iter().map(|of| of.report().resources.spill_bytes);
             bytes.max().unwrap_or(0)
         };
-        let (own, others) = (self.parts(), other.parts());
-        let mut pairs = own.iter().zip(&others);
-        own.len() == others.len()
-            && pairs.all(|(own, other)| own.config == other.config)
-            && spilled(self) <= spilled(other)
+        let others = other.parts();
+        let mut others = others.iter();
+        let has = |config: &EngineConfig| others.any(|other| other.config == *config);
+        self.parts().iter().map(|own| &own.config).all(has) && spilled(self) <= spilled(other)
     }
 
     /// The device that it runs on.

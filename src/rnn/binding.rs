@@ -65,6 +65,10 @@ impl FrontEnd for Training {
         self.networks().into_iter().map(|network| &network.graph).collect()
     }
 
+    fn besides(&self) -> Vec<OperationGraph> {
+        self.graphs_of_chunks().unwrap_or_default()
+    }
+
     fn named_inputs(&self) -> Vec<TensorDesc> {
         self.named(false)
     }

@@ -1,47 +1,77 @@
-//! A forward pass in chunks of steps, of which the layers of a network may run side by side.
+//! Passes in chunks of steps, of which the layers of a network may run side by side.
 
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::{Math, Mode, Pointwise};
-use crate::graph::{Direction, OperationGraph, RowLayout};
-use crate::rnn::lower::{Extent, Network};
+use crate::graph::{Direction, Op, OperationGraph, RowLayout, Semantics};
+use crate::rnn::chunk_data::DataChunks;
+use crate::rnn::lower::{Extent, Network, Place};
 use crate::rnn::network::Rnn;
 use crate::rnn::role::{Optional, Role};
+use crate::rnn::training::Training;
+use crate::tensor::ALIGNMENT_MAX;
 
 impl Rnn {
-    /// Whether layers may run side by side in a forward pass: a layer goes from step to step, as
-    /// the one below does, and their vectors lie step by step.
+    /// Whether layers may run side by side in a pass: a layer goes from step to step, as the one
+    /// next to it does, and their vectors lie step by step. (A dropout numbers elements from the
+    /// first step on.)
     pub(crate) fn runs_in_chunks(&self, with: Optional) -> bool {
         let in_order =
             self.direction == Direction::Forward && self.layout == RowLayout::SequenceMajor;
-        self.layers > 1 && in_order && !(with.reserve || with.lengths || with.history)
+        let drops = with.reserve && self.dropouts() > 0;
+        self.layers > 1 && in_order && !(with.lengths || with.history || drops)
     }
 
-    /// The network of inference for some of the steps, whose states have the type that they have
-    /// between steps: nothing is rounded where another such network goes on.
+    /// The network of a forward pass for some of the steps, whose states have the type that they
+    /// have between steps: nothing is rounded where another such network goes on.
     pub(crate) fn chunk(&self, extent: Extent, with: Optional) -> Result<Network> {
-        self.lowered(extent, with, self.math().dtype())
+        let states = self.math().dtype();
+        match with.reserve {
+            true => Ok(self.training_of(extent, with, states)?.forward),
+            false => self.lowered(extent, with, states),
+        }
     }
 
-    /// Graphs that convert the states other than `h` of a batch to their type between steps, and
-    /// back; `None` where they have it, or there are none.
-    pub(crate) fn state_casts(&self, batch: i64) -> Result<Option<[OperationGraph; 2]>> {
+    /// What converts the states other than `h` of a batch to their type between steps, and back:
+    /// from [`Role::StatesInitial`] to [`Role::StatesFinal`]. Nothing where they have it, or where
+    /// there are none.
+    pub(crate) fn state_casts(&self, batch: i64) -> Result<[Vec<Network>; 2]> {
         let (own, between) = (self.number_dtype(), self.math().dtype());
         let count = self.build_cell().states.len() as i64 - 1;
         if count == 0 || own == between {
-            return Ok(None);
+            return Ok([vec![], vec![]]);
         }
+        let base = self.lowered(Extent { batch, rows: batch }, Optional::default(), own)?;
         let elements = self.layers * batch * count * self.hidden_size;
-        let cast = |role: Role, [from, to]: [DType; 2]| {
+        let cast = |from: DType, to: DType| {
             let mut graph = OperationGraph::builder();
-            let x = graph.input("x", &[elements], from);
+            let x = graph.input(Role::StatesInitial.name(), &[elements], from);
             let identity = Pointwise::new(Mode::Identity).math(Math::of(between));
             let y = graph.pointwise(identity, &[x])?;
-            graph.output(y, role.name(), to);
-            graph.build()
+            graph.output(y, Role::StatesFinal.name(), to);
+            let places = [(x, Role::StatesInitial), (y, Role::StatesFinal)];
+            let places = places.map(|(uid, role)| Place { uid, role, offset: 0 }).to_vec();
+            Ok(vec![Network { graph: graph.build()?, places, ..base.clone() }])
         };
-        let widened = cast(Role::StatesInitial, [own, between])?;
-        Ok(Some([widened, cast(Role::StatesFinal, [between, own])?]))
+        Ok([cast(own, between)?, cast(between, own)?])
+    }
+}
+
+impl Training {
+    /// The graphs of both passes that run in chunks, as a layer plans them; none where there are no
+    /// such passes.
+    pub(super) fn graphs_of_chunks(&self) -> Result<Vec<OperationGraph>> {
+        let mut graphs = self.forward.graphs_of_chunks()?;
+        if graphs.is_empty() {
+            return Ok(graphs);
+        }
+        let Network { rnn, extent, .. } = &self.forward;
+        let training = rnn.training(*extent, self.forward.with_all_states())?;
+        if let Ok(DataChunks { before, chunk, after }) = training.data.data_in_chunks() {
+            let all = before.into_iter().chain([chunk]).chain(after);
+            graphs.extend(all.map(|network| network.graph));
+        }
+        Ok(graphs)
     }
 }
 
@@ -49,10 +79,20 @@ impl Network {
     /// The graphs of the network's forward pass in chunks, as a layer plans them: with all states;
     /// none where it has no such pass.
     pub(super) fn graphs_of_chunks(&self) -> Result<Vec<OperationGraph>> {
-        let rnn = &self.rnn;
+        let (rnn, with) = (&self.rnn, self.with_all_states());
+        if !rnn.runs_in_chunks(with) {
+            return Ok(Vec::new());
+        }
+        let casts = rnn.state_casts(self.extent.batch)?;
+        let casts = casts.into_iter().flatten().map(|network| network.graph);
+        Ok([rnn.chunk(self.extent, with)?.graph].into_iter().chain(casts).collect())
+    }
+
+    /// The optional tensors of the network, and all states.
+    fn with_all_states(&self) -> Optional {
         let has = |role: Role| self.roles().any(|own| own == role);
-        let has_others = rnn.build_cell().states.len() > 1;
-        let with = Optional {
+        let has_others = self.rnn.build_cell().states.len() > 1;
+        Optional {
             h_initial: true,
             states_initial: has_others,
             lengths: has(Role::Lengths),
@@ -61,12 +101,28 @@ impl Network {
             states_final: has_others,
             history: has(Role::History),
             reserve: has(Role::Reserve),
-        };
-        if !rnn.runs_in_chunks(with) {
-            return Ok(Vec::new());
         }
-        let casts = rnn.state_casts(self.extent.batch)?;
-        let chunk = rnn.chunk(self.extent, with)?.graph;
-        Ok([chunk].into_iter().chain(casts.into_iter().flatten()).collect())
+    }
+
+    /// Bytes of the states that a chunk leaves to the next one, at most.
+    pub(crate) fn states_between(&self) -> u64 {
+        let math = self.rnn.math().dtype().bytes();
+        let bytes = |uid: i64, slot: &str| {
+            let tensor = self.graph.tensor(uid).expect("operations name known tensors");
+            let own = tensor.dtype.bytes();
+            let width = if slot == "states_final" { own.max(math) } else { own };
+            let bytes = tensor.dims.iter().product::<i64>() as u64 * width as u64;
+            bytes.next_multiple_of(ALIGNMENT_MAX as u64)
+        };
+        let mut sum = 0;
+        for operation in self.graph.operations() {
+            let Op::Recurrence(op) = &operation.op else { continue };
+            for (slot, uid) in op.slots().outputs.iter().zip(&operation.outputs) {
+                if ["h_final", "states_final"].contains(slot) {
+                    sum += bytes(*uid, slot);
+                }
+            }
+        }
+        sum
     }
 }

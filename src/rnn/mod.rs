@@ -10,6 +10,7 @@
 mod binding;
 mod cells;
 mod chunk;
+mod chunk_data;
 mod data;
 mod descriptor;
 mod json;
@@ -24,6 +25,7 @@ mod training;
 mod weights;
 
 pub use cells::{CellClip, CellKind, CellOptions, ClipPoint};
+pub(crate) use chunk_data::DataChunks;
 pub use data::{RnnDataDescriptor, RnnDataSettings};
 pub use descriptor::{MathType, PaddedIo, RnnAlgo, RnnDescriptor, RnnSettings};
 pub(crate) use json::problem_from_json;

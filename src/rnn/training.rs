@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::dropout::{POSITION_BYTES, SEED_BYTES};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::{Op, Operation, OperationGraph, RowLayout, Vjp, cone, zero_beyond_lengths};
@@ -39,10 +40,21 @@ impl Rnn {
     /// # Errors
     /// As [`Rnn::network`] and [`OperationGraph::vjp`]; `NotSupported` for a quantised network.
     pub fn training(&self, extent: Extent, with: Optional) -> Result<Training> {
+        self.training_of(extent, with, self.number_dtype())
+    }
+
+    /// As [`Rnn::training`], for states other than `h` of this type before the first and after the
+    /// last step.
+    pub(super) fn training_of(
+        &self,
+        extent: Extent,
+        with: Optional,
+        states: DType,
+    ) -> Result<Training> {
         if self.quantization.is_some() {
             return Err(Error::not_supported("rnn: gradients of a quantised network"));
         }
-        let base = self.lowered(extent, Optional { reserve: true, ..with }, self.number_dtype())?;
+        let base = self.lowered(extent, Optional { reserve: true, ..with }, states)?;
         let roles: BTreeMap<i64, Place> = base.places.iter().map(|of| (of.uid, *of)).collect();
         let differentiable = |tensor: &&TensorDesc| roles[&tensor.uid].role.gradient().is_some();
         let uids = |of: &mut dyn Iterator<Item = &TensorDesc>| -> Vec<i64> {

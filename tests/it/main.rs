@@ -134,6 +134,7 @@ mod rnn_octaves;
 mod rnn_onednn;
 mod rnn_own_cells;
 mod rnn_plans;
+mod rnn_stacked;
 mod rnn_torch;
 mod rnn_vectors;
 mod rnn_waits;

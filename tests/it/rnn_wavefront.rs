@@ -1,12 +1,13 @@
-//! Forward passes in chunks of steps, of which layers run side by side: they compute the same bits
-//! as layers one after the other, whatever the order of what nothing orders.
+//! Passes in chunks of steps, of which layers run side by side: they compute the same bits as layers
+//! one after the other, whatever the order of what nothing orders.
 
 #![expect(unsafe_code, reason = "memory that is not aligned is given by address")]
 
 use std::collections::BTreeMap;
 
 use kiln::device::{Buffer, DeviceChoice};
-use kiln::expr::{Mode, Pointwise};
+use kiln::dropout::DropoutDescriptor;
+use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{Direction, Quantization, RowLayout};
 use kiln::layers::{PersistentRnn, RnnPack};
 use kiln::plan::{DeviceMemory, Manifest};
@@ -64,12 +65,22 @@ impl Memory {
         in_place: bool,
     ) -> Memory {
         let extent = Extent { batch: built.mini_batch(), rows: steps * built.mini_batch() };
-        let network = built.rnn().network(extent, with).expect("valid");
+        let networks = match with.reserve {
+            false => vec![built.rnn().network(extent, with).expect("valid")],
+            true => {
+                let training = built.rnn().training(extent, with).expect("valid");
+                [training.forward, training.data].into_iter().chain(training.weights).collect()
+            }
+        };
         let (mut pack, mut buffers) = (RnnPack::new(), BTreeMap::new());
-        for role in network.roles() {
+        let network_of =
+            |role: &Role| networks.iter().find(|of| of.roles().any(|own| own == *role));
+        for (role, network) in Role::ALL.iter().filter_map(|of| Some((*of, network_of(of)?))) {
             let initial = match role {
                 Role::HFinal => Some(Role::HInitial),
                 Role::StatesFinal => Some(Role::StatesInitial),
+                Role::HInitialGradient => Some(Role::HFinalGradient),
+                Role::StatesInitialGradient => Some(Role::StatesFinalGradient),
                 _ => None,
             };
             if let Some(buffer) = initial.filter(|_| in_place).and_then(|of| buffers.get(&of)) {
@@ -99,7 +110,8 @@ impl Memory {
     }
 
     fn written(&self) -> BTreeMap<Role, Vec<u8>> {
-        let states = [Role::HInitial, Role::StatesInitial];
+        let states =
+            [Role::HInitial, Role::StatesInitial, Role::HFinalGradient, Role::StatesFinalGradient];
         let written =
             self.buffers.iter().filter(|(role, _)| role.is_output() || states.contains(role));
         written.map(|(role, of)| (*role, of.to_vec().expect("it can be read"))).collect()
@@ -117,7 +129,7 @@ enum Room {
     Little,
 }
 
-/// What a forward pass leaves in memory, in chunks of so many steps.
+/// What all passes of a network leave in memory, in chunks of so many steps.
 fn passed(
     kiln: &Kiln,
     (rnn, with): &(Rnn, Optional),
@@ -129,6 +141,12 @@ fn passed(
     built.set_chunk_steps(chunk);
     let used = built.chunk_steps(steps, *with).expect("supported");
     assert_eq!(used.is_some(), chunk.is_some_and(|chunk| chunk < steps), "{rnn:?}");
+    if with.reserve {
+        let used = built.backward_chunk_steps(steps, *with).expect("supported");
+        // A projected layer's gradients of weights are partly of its last step.
+        let chunk = chunk.filter(|_| rnn.projection_size.is_none());
+        assert_eq!(used.is_some(), chunk.is_some_and(|chunk| chunk < steps), "{rnn:?}");
+    }
     let memory = Memory::of(kiln, &built, steps, *with, room == Room::InPlace);
     let mut pack = memory.pack.clone();
     if room == Room::Little {
@@ -139,29 +157,52 @@ fn passed(
     // The second call finds what the first one left.
     for _ in 0..2 {
         built.forward(&stream, steps, &pack).expect("runs");
+        if with.reserve {
+            built.backward_data(&stream, steps, &pack).expect("runs");
+            built.backward_weights(&stream, steps, &pack).expect("runs");
+        }
     }
     stream.synchronize().expect("runs");
     memory.written()
 }
 
-/// On targets with clusters and without, in orders drawn with several seeds.
-#[test]
-fn chunks_change_no_bit() {
+/// On targets with clusters and without, in orders drawn with so many seeds.
+fn expect_equal_bits(networks: &[(Rnn, Optional)], calls: &[(i64, Room)], seeds: u64) {
     let targets = ["h200", "t4", "a100", "rtx5090", "b200"];
-    for (at, network) in networks().iter().enumerate() {
+    for (at, network) in networks.iter().enumerate() {
         let target = targets[at % targets.len()];
         let batch = 1 + at as i64 % 3;
-        for (steps, room) in [(33, Room::Enough), (64, Room::InPlace), (87, Room::Little)] {
+        for &(steps, room) in calls {
             let extent = [steps, batch];
             let expected = passed(&open(target, false, 0), network, extent, IN_TURN, room);
-            let seeds = if harness::all_are_wanted() { 8 } else { 2 };
+            let seeds = if harness::all_are_wanted() { 8 } else { seeds };
             for seed in 0..seeds {
                 let kiln = open(target, true, seed + at as u64);
                 let actual = passed(&kiln, network, extent, Some(16), room);
-                assert!(actual == expected, "{extent:?}, {room:?}, seed {seed}: {network:?}");
+                let differ = |role: &&Role| actual[*role] != expected[*role];
+                let differ: Vec<&Role> = expected.keys().filter(differ).collect();
+                assert!(
+                    differ.is_empty(),
+                    "{differ:?}, {extent:?}, {room:?}, seed {seed}: {network:?}"
+                );
             }
         }
     }
+}
+
+#[test]
+fn chunks_change_no_bit() {
+    let calls = [(33, Room::Enough), (64, Room::InPlace), (87, Room::Little)];
+    expect_equal_bits(&networks(), &calls, 2);
+}
+
+/// Those of a forward pass in training, of what it keeps, and of all gradients.
+#[test]
+fn chunks_change_no_bit_of_gradients() {
+    let training = |(rnn, with): (Rnn, Optional)| (rnn, Optional { reserve: true, ..with });
+    let differentiable = networks().into_iter().filter(|(rnn, _)| rnn.quantization.is_none());
+    let calls = [(34, Room::Enough), (64, Room::InPlace)];
+    expect_equal_bits(&differentiable.map(training).collect::<Vec<_>>(), &calls, 1);
 }
 
 /// What programs do not order is seen in other orders than that of their calls.
@@ -194,22 +235,33 @@ fn late_streams_show_what_is_not_ordered() {
     assert!(late.contains(&1.0) && late.contains(&-2.0), "{late:?}");
 }
 
+fn lstm(units: i64, layers: i64) -> Rnn {
+    Rnn::lstm(units, units).dtype(DType::F16).layers(layers)
+}
+
+/// A network of many steps on a device that runs nothing.
+fn described(target: &str, rnn: &Rnn, batch: i64, steps: i64) -> (PersistentRnn, String) {
+    let device = Some(DeviceChoice::Null(target.to_owned()));
+    let kiln = Kiln::open(Config { device, ..harness::config() }).expect("it opens");
+    let (units, layers) = (rnn.hidden_size, rnn.layers);
+    let order = match (rnn.direction, rnn.layout) {
+        (Direction::Forward, RowLayout::SequenceMajor) => String::new(),
+        (direction, layout) => format!(" {direction:?} {}", layout.name()),
+    };
+    let drops = if rnn.dropouts() > 0 { " with dropout" } else { "" };
+    let what = format!("{target}: {layers} x {units}{order}{drops}, batch {batch}, {steps} steps");
+    (kiln.rnn(rnn, batch).expect("valid"), what)
+}
+
+fn said(chunk: kiln::Result<Option<i64>>) -> String {
+    let steps = chunk.expect("supported");
+    steps.map_or("in turn".to_owned(), |steps| format!("chunks of {steps}"))
+}
+
 /// Where layers run one after the other: other networks, few steps, layers that fill the device.
 #[test]
 fn chunks_are_taken_where_they_pay() {
-    let device = |target: &str| Some(DeviceChoice::Null(target.to_owned()));
-    let chunks = |target: &str, rnn: &Rnn, batch: i64, steps: i64| {
-        let kiln =
-            Kiln::open(Config { device: device(target), ..harness::config() }).expect("it opens");
-        let mut built = kiln.rnn(rnn, batch).expect("valid");
-        let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
-        match rnn.layout {
-            RowLayout::Packed => None,
-            _ => built.chunk_steps(steps, with).expect("supported"),
-        }
-    };
-    let lstm = |units: i64, layers: i64| Rnn::lstm(units, units).dtype(DType::F16).layers(layers);
-    let shown: Vec<String> = [
+    let shown = [
         ("h200", lstm(512, 2), 8, 512),
         ("h200", lstm(512, 2), 32, 512),
         ("h200", lstm(512, 2), 128, 512),
@@ -227,19 +279,26 @@ fn chunks_are_taken_where_they_pay() {
         ("b200", lstm(512, 3), 8, 1024),
         ("rtx5090", lstm(256, 2), 8, 512),
     ]
-    .iter()
     .map(|(target, rnn, batch, steps)| {
-        let chunk = chunks(target, rnn, *batch, *steps);
-        let chunk = chunk.map_or("in turn".to_owned(), |steps| format!("chunks of {steps}"));
-        let (units, layers) = (rnn.hidden_size, rnn.layers);
-        let order = match (rnn.direction, rnn.layout) {
-            (Direction::Forward, RowLayout::SequenceMajor) => String::new(),
-            (direction, layout) => format!(" {direction:?} {}", layout.name()),
-        };
-        format!("{target}: {layers} x {units}{order}, batch {batch}, {steps} steps: {chunk}")
-    })
-    .collect();
-    golden::assert_golden("rnn_chunks", &shown.join("\n"));
+        let (mut built, what) = described(target, &rnn, batch, steps);
+        format!("{what}: {}", said(built.chunk_steps(steps, Optional::default())))
+    });
+    let dropout = DropoutDescriptor::set(Real::new(0.5), 1).expect("valid");
+    let trained = [
+        ("h200", lstm(512, 2), 8, 512),
+        ("h200", lstm(512, 4), 8, 512),
+        ("h200", lstm(512, 2).dropout(dropout), 8, 512),
+        ("t4", lstm(64, 4), 4, 512),
+        ("rtx5090", lstm(256, 2), 8, 512),
+    ]
+    .map(|(target, rnn, batch, steps)| {
+        let (mut built, what) = described(target, &rnn, batch, steps);
+        let with = Optional { reserve: true, ..Optional::default() };
+        let forward = said(built.chunk_steps(steps, with));
+        let backward = said(built.backward_chunk_steps(steps, with));
+        format!("{what}, training: {forward}, backward {backward}")
+    });
+    golden::assert_golden("rnn_chunks", &[&shown[..], &trained[..]].concat().join("\n"));
 }
 
 /// A call that is refused has launched nothing, whatever it is that is wrong.
@@ -276,16 +335,23 @@ fn what_is_warmed_runs_in_chunks() {
             Config { device: device.clone(), cache_dir: cache_dir.clone(), ..Config::default() };
         Kiln::open(Config { no_jit: Some(no_jit), ..config }).expect("it opens")
     };
-    let problem = r#"{"rnn": {"cell": "lstm", "input_size": 16, "hidden_size": 32, "layers": 2,
-        "dtype": "f16", "batch": 4, "steps": 8, "tensors": ["h_0", "c_0", "h_n", "c_n"]}}"#;
-    let manifest = format!("[[problem]]\ninline = '''{problem}'''\n");
+    let problem = |more: &str| {
+        let problem = r#"{"rnn": {"cell": "lstm", "input_size": 16, "hidden_size": 32, "layers": 2,
+            "dtype": "f16", "batch": 4, "tensors": ["h_0", "c_0", "h_n", "c_n"]"#;
+        format!("[[problem]]\ninline = '''{problem}, {more}}}}}'''\n")
+    };
+    let manifest = problem(r#""steps": 8"#) + &problem(r#""steps": 64, "backward": true"#);
     let manifest = Manifest::parse(&manifest, folder.path()).expect("valid");
     let summary = open(false).warm(&manifest, &[], |_| ()).expect("it compiles");
     assert!(summary.failed.is_empty(), "{:?}", summary.failed);
     let rnn = Rnn::lstm(16, 32).layers(2).dtype(DType::F16);
     let mut built = open(true).build_rnn_dynamic(&rnn, 4).expect("its kernels are there");
     built.set_chunk_steps(Some(16));
-    assert_eq!(built.chunk_steps(64, Optional::default()).expect("so they are"), Some(16));
+    let with = Optional::default();
+    assert_eq!(built.chunk_steps(64, with).expect("so they are"), Some(16));
+    let with = Optional { reserve: true, ..with };
+    assert_eq!(built.chunk_steps(64, with).expect("those of training, too"), Some(16));
+    assert_eq!(built.backward_chunk_steps(64, with).expect("and of gradients"), Some(16));
 }
 
 /// Chunks run as all steps do where layers have been tuned, though their graphs have not.
