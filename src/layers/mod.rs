@@ -30,6 +30,7 @@ mod rnn_backward;
 mod rnn_checkpoints;
 mod rnn_chunking;
 mod rnn_forward;
+mod rnn_lengths;
 mod rnn_pack;
 mod rnn_planning;
 mod rnn_plans;

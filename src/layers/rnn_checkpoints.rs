@@ -4,18 +4,17 @@
 use crate::device::Stream;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::{Math, Mode, Pointwise};
-use crate::graph::{Direction, OperationGraph, RowLayout};
+use crate::graph::{Direction, RowLayout};
 use crate::layers::dropout::DropoutStates;
 use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn::{PersistentRnn, Vectors};
+use crate::layers::rnn_lengths::Lengths;
 use crate::layers::rnn_pack::RnnPack;
 use crate::layers::rnn_plans::{Pass, with_all_states};
 use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
-use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
+use crate::plan::{Kiln, Slot};
 use crate::rnn::{Optional, Rnn, Role};
-use crate::tensor::TensorDesc;
 
 /// Tensors with a row for every vector.
 const OF_ROWS: [Role; 9] = [
@@ -77,7 +76,7 @@ pub struct CheckpointedRnn {
     every: i64,
     sizes: Sizes,
     /// The lengths of a part; planned with the first call that has lengths.
-    part_lengths: Option<PartLengths>,
+    part_lengths: Option<Lengths>,
     /// What the reserve spaces hold, by address.
     reserves: Reserves<Vectors>,
 }
@@ -397,9 +396,9 @@ impl CheckpointedRnn {
             let own_lengths = reserve.piece(places.lengths, self.sizes.lengths);
             let planned = match &mut self.part_lengths {
                 Some(planned) => planned,
-                none => none.insert(PartLengths::new(&self.rnn.kiln, self.rnn.mini_batch())?),
+                none => none.insert(Lengths::new(&self.rnn.kiln, self.rnn.mini_batch())?),
             };
-            planned.execute(stream, part, lengths, own_lengths)?;
+            planned.execute(stream, [part.first_step, part.steps], lengths, own_lengths)?;
             own.slots.set(Role::Lengths, own_lengths);
         }
         Ok(own)
@@ -422,59 +421,5 @@ fn copy(stream: &Stream, from: Slot, to: Slot) -> Result<()> {
             Slot::Memory { address: to, bytes: room, .. },
         ) if bytes.min(room) > 0 => stream.copy(from, to, bytes.min(room)),
         _ => Ok(()),
-    }
-}
-
-/// How many steps each sequence has in a part: `max(min(length - first_step, steps), 0)`.
-#[derive(Debug, Clone)]
-struct PartLengths {
-    plan: ExecutionPlan,
-    pack: VariantPack,
-}
-
-impl PartLengths {
-    const READ: i64 = 1;
-    const WRITTEN: i64 = 2;
-    const BEFORE: i64 = 3;
-    const STEPS: i64 = 4;
-    const NONE: i64 = 5;
-
-    fn new(kiln: &Kiln, batch: i64) -> Result<PartLengths> {
-        let mut graph = OperationGraph::builder();
-        let integers = |mode| Pointwise::new(mode).math(Math::I32);
-        let all = |uid, name| TensorDesc::packed(uid, name, &[batch], DType::I32);
-        let one = |uid, name| TensorDesc {
-            by_value: true,
-            ..TensorDesc::packed(uid, name, &[1], DType::I32)
-        };
-        let read = graph.tensor(all(PartLengths::READ, "lengths"));
-        let written = graph.tensor(all(PartLengths::WRITTEN, "part_lengths"));
-        let before = graph.tensor(one(PartLengths::BEFORE, "before"));
-        let steps = graph.tensor(one(PartLengths::STEPS, "steps"));
-        let none = graph.tensor(one(PartLengths::NONE, "none"));
-        let left = graph.pointwise(integers(Mode::Sub), &[read, before])?;
-        let most = graph.pointwise(integers(Mode::Min), &[left, steps])?;
-        graph.pointwise_into(integers(Mode::Max), &[most, none], written);
-        let plan = kiln.plan(&graph.build()?)?;
-        let bytes = batch as u64 * DType::I32.bytes() as u64;
-        let mut pack = VariantPack::new();
-        for uid in [PartLengths::READ, PartLengths::WRITTEN] {
-            pack.place(uid, DeviceMemory { address: 0, bytes });
-        }
-        Ok(PartLengths { plan, pack })
-    }
-
-    fn execute(&mut self, stream: &Stream, part: Part, lengths: Slot, to: Slot) -> Result<()> {
-        for (uid, slot) in &mut self.pack.entries {
-            match *uid {
-                PartLengths::READ => *slot = lengths,
-                PartLengths::WRITTEN => *slot = to,
-                _ => {}
-            }
-        }
-        self.pack.set_value(PartLengths::BEFORE, part.first_step as f64);
-        self.pack.set_value(PartLengths::STEPS, part.steps as f64);
-        self.pack.set_value(PartLengths::NONE, 0.0);
-        self.plan.execute(stream, &self.pack)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::layers::rnn_lengths::Lengths;
 use crate::layers::rnn_planning::Planning;
 use crate::layers::rnn_plans::{Built, Pass};
 use crate::layers::rnn_wavefront::{Chunks, GAIN_MIN, Wavefront};
@@ -18,11 +19,12 @@ pub(super) struct Chunking {
     /// What goes before the chunks of a pass, and behind them, by pass, optional tensors and number
     /// of vectors of what its plans are like.
     ends: HashMap<(Pass, Optional, i64), [Built; 2]>,
+    lengths: Option<Lengths>,
 }
 
 impl Chunking {
     pub(super) fn new(kiln: &Kiln, batch: i64) -> Chunking {
-        Chunking { kiln: kiln.clone(), batch, steps: None, ends: HashMap::new() }
+        Chunking { kiln: kiln.clone(), batch, steps: None, ends: HashMap::new(), lengths: None }
     }
 
     /// What runs a pass in chunks, if that is worth it.
@@ -59,7 +61,19 @@ impl Chunking {
         };
         let mut plans = [chunks.steps, chunks.last_steps].map(plans).into_iter();
         let own = [plans.next()??, plans.next()??];
-        Wavefront::new(pass, chunks, count, built, own, ends, &self.kiln)
+        let lengths = match with.lengths {
+            true => Some(self.lengths()?),
+            false => None,
+        };
+        Wavefront::new(pass, chunks, count, built, own, ends, lengths, &self.kiln)
+    }
+
+    /// What computes the lengths of sequences in a chunk.
+    fn lengths(&mut self) -> Option<Lengths> {
+        if self.lengths.is_none() {
+            self.lengths = Some(Lengths::new(&self.kiln, self.batch).ok()?);
+        }
+        self.lengths.clone()
     }
 
     /// What goes before the chunks of a pass, and behind them, once there are kernels for chunks.

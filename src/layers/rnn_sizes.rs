@@ -115,6 +115,9 @@ impl Family<Vec<Sizes>> for Measured<'_> {
     }
 }
 
+/// Bytes of the length of a sequence.
+const LENGTH_BYTES: u64 = size_of::<i32>() as u64;
+
 /// Extents whose training is kept: of a call, and what its plans are like.
 const TRAININGS_MAX: usize = 4;
 
@@ -185,7 +188,8 @@ impl Passes {
         let workspace_bytes = |sizes: &Sizes| match in_chunks {
             true => {
                 let steps = extent.rows / extent.batch;
-                sizes.workspace_bytes() + room_bytes(steps, sizes.between)
+                let lengths = if with.lengths { extent.batch as u64 * LENGTH_BYTES } else { 0 };
+                sizes.workspace_bytes() + room_bytes(steps, sizes.between, lengths)
             }
             false => sizes.workspace_bytes(),
         };

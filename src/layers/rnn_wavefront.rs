@@ -10,6 +10,7 @@
 
 use crate::device::{Buffer, Device, Mark, Stream};
 use crate::error::Result;
+use crate::layers::rnn_lengths::Lengths;
 use crate::layers::rnn_pack::RnnSlots;
 use crate::layers::rnn_plans::{Built, IN_PLACE, Pass};
 use crate::plan::{ALIGNMENT, ExecutionPlan, Kiln, Queued, Slot};
@@ -26,9 +27,11 @@ const BOUNDARY_US: f64 = 8.0;
 pub(super) const GAIN_MIN: f64 = 1.25;
 
 /// Bytes of a workspace beyond what a pass without chunks needs, given those of the states between
-/// two chunks: they are there twice, and each chunk has tensors of its own that are aligned.
-pub(super) fn room_bytes(steps: i64, between_bytes: u64) -> u64 {
-    2 * between_bytes + 4 * ALIGNMENT * (steps.max(0) / STEPS_UNIT) as u64
+/// two chunks and of the lengths of sequences: states are there twice, and each chunk has lengths
+/// and tensors of its own, which are aligned.
+pub(super) fn room_bytes(steps: i64, between_bytes: u64, lengths_bytes: u64) -> u64 {
+    let of_chunk = 4 * ALIGNMENT + lengths_bytes.next_multiple_of(ALIGNMENT);
+    2 * between_bytes + of_chunk * (steps.max(0) / STEPS_UNIT) as u64
 }
 
 /// Steps in chunks, of which the last may be shorter, or one step longer.
@@ -83,8 +86,11 @@ pub(super) struct Wavefront {
     roles: Vec<(Role, u64)>,
     /// States between chunks, in the order of [`Pass::states`].
     between: [Between; 2],
-    /// Bytes of the workspace for a chunk.
+    /// What computes the lengths of sequences in a chunk, if they have any.
+    lengths: Option<Lengths>,
+    /// Bytes of the workspace for a chunk, of which those behind the first so many are lengths.
     piece_bytes: u64,
+    plan_bytes: u64,
 }
 
 /// A state of all layers between chunks.
@@ -114,6 +120,7 @@ impl Wavefront {
         whole: &Built,
         built: [Built; 2],
         ends: [Built; 2],
+        lengths: Option<Lengths>,
         kiln: &Kiln,
     ) -> Option<Wavefront> {
         let [own, last] = built.each_ref().map(Built::first_plan);
@@ -135,7 +142,9 @@ impl Wavefront {
             })
         });
         let [h, others] = between;
-        let piece_bytes = built.iter().chain(&ends).map(Built::workspace_bytes).max()?;
+        let plan_bytes = built.iter().chain(&ends).map(Built::workspace_bytes).max()?;
+        let plan_bytes = plan_bytes.next_multiple_of(ALIGNMENT);
+        let lengths_bytes = built[0].bytes_of(Role::Lengths).next_multiple_of(ALIGNMENT);
         Some(Wavefront {
             pass,
             chunks,
@@ -145,7 +154,9 @@ impl Wavefront {
             ends,
             roles: whole.roles().to_vec(),
             between: [h?, others?],
-            piece_bytes: piece_bytes.next_multiple_of(ALIGNMENT),
+            lengths,
+            piece_bytes: plan_bytes + lengths_bytes,
+            plan_bytes,
         })
     }
 
@@ -312,6 +323,15 @@ impl Wavefront {
                 own.set(last, written);
             }
         }
+        let is_short = usize::from(of_steps + 1 == self.chunks.count);
+        let first = of_steps as i64 * self.chunks.steps;
+        if let (Some(lengths), Some(all)) = (&mut self.lengths, pack.slot(Role::Lengths)) {
+            let steps = [self.chunks.steps, self.chunks.last_steps][is_short];
+            let bytes = self.piece_bytes - self.plan_bytes;
+            let piece = own.workspace.expect("there is room").piece(self.plan_bytes, bytes);
+            lengths.execute(stream, [first, steps], all, piece)?;
+            own.set(Role::Lengths, piece);
+        }
         let (mut stage, last_stage) = (0, self.stages - 1);
         let queue = |kernel: &Queued<'_>| {
             // A capture may have other kernels than executions outside.
@@ -324,9 +344,7 @@ impl Wavefront {
             }
             kernel.launch(lanes.of(stage, stream))
         };
-        let step = of_steps as u64 * self.chunks.steps as u64;
-        let built = &mut self.built[usize::from(of_steps + 1 == self.chunks.count)];
-        built.execute(stream, &own, step, queue)?;
+        self.built[is_short].execute(stream, &own, first as u64, queue)?;
         lanes.of(stage, stream).mark(&lanes.pieces[piece])
     }
 }

@@ -7,6 +7,7 @@ use crate::graph::{Direction, Op, OperationGraph, RowLayout, Semantics};
 use crate::rnn::chunk_data::DataChunks;
 use crate::rnn::lower::{Extent, Network, Place};
 use crate::rnn::network::Rnn;
+use crate::rnn::part_lengths::PartLengths;
 use crate::rnn::role::{Optional, Role};
 use crate::rnn::training::Training;
 use crate::tensor::ALIGNMENT_MAX;
@@ -19,7 +20,7 @@ impl Rnn {
         let in_order =
             self.direction == Direction::Forward && self.layout == RowLayout::SequenceMajor;
         let drops = with.reserve && self.dropouts() > 0;
-        self.layers > 1 && in_order && !(with.lengths || with.history || drops)
+        self.layers > 1 && in_order && !(with.history || drops)
     }
 
     /// The network of a forward pass for some of the steps, whose states have the type that they
@@ -85,7 +86,9 @@ impl Network {
         }
         let casts = rnn.state_casts(self.extent.batch)?;
         let casts = casts.into_iter().flatten().map(|network| network.graph);
-        Ok([rnn.chunk(self.extent, with)?.graph].into_iter().chain(casts).collect())
+        let lengths = with.lengths.then(|| PartLengths::graph(self.extent.batch)).transpose()?;
+        let chunk = rnn.chunk(self.extent, with)?.graph;
+        Ok([chunk].into_iter().chain(casts).chain(lengths).collect())
     }
 
     /// The optional tensors of the network, and all states.

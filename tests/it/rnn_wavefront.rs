@@ -27,15 +27,15 @@ fn networks() -> Vec<(Rnn, Optional)> {
     let integers = Quantization::new(64.0, 2);
     vec![
         (Rnn::lstm(16, 32).dtype(DType::F16).layers(3), all),
-        (Rnn::lstm(16, 32).dtype(DType::F16).layers(2), none),
-        (Rnn::gru(5, 9).layers(2), states),
+        (Rnn::lstm(16, 32).dtype(DType::F16).layers(2), Optional { lengths: true, ..none }),
+        (Rnn::gru(5, 9).layers(2), Optional { lengths: true, ..states }),
         (
             Rnn::gru(32, 32).dtype(DType::Bf16).layers(2).skip_input(),
             Optional { reset: true, ..states },
         ),
         (Rnn::lstm(16, 32).dtype(DType::Bf16).projection(8).layers(4), all),
         (Rnn::new(CellKind::Tanh, 3, 5).dtype(DType::F64).layers(2), states),
-        (Rnn::new(CellKind::Augru, 8, 16).layers(2), states),
+        (Rnn::new(CellKind::Augru, 8, 16).layers(2), Optional { lengths: true, ..states }),
         (
             Rnn::lstm(32, 32).layers(2).bias(BiasMode::SingleInput).quantised(DType::U8, integers),
             all,
@@ -64,7 +64,8 @@ impl Memory {
         with: Optional,
         in_place: bool,
     ) -> Memory {
-        let extent = Extent { batch: built.mini_batch(), rows: steps * built.mini_batch() };
+        let batch = built.mini_batch();
+        let extent = Extent { batch, rows: steps * batch };
         let networks = match with.reserve {
             false => vec![built.rnn().network(extent, with).expect("valid")],
             true => {
@@ -96,7 +97,14 @@ impl Memory {
             };
             let mut bytes = vec![0; network.bytes(role) as usize];
             if !role.is_output() {
-                let values = harness::fill(&tensor, role as u64 + 3, span);
+                let values = match role {
+                    // Some end with a chunk or before one.
+                    Role::Lengths => [steps - 1, 16, 0].repeat(batch as usize)[..batch as usize]
+                        .iter()
+                        .map(|length| *length as f64)
+                        .collect(),
+                    _ => harness::fill(&tensor, role as u64 + 3, span),
+                };
                 let elements = bytes.chunks_exact_mut(dtype.bytes());
                 elements.zip(values).for_each(|(to, value)| dtype.write(value, to));
             }

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 sys.path.append(str(Path(__file__).parents[1]))
 import hashed
@@ -35,7 +36,7 @@ def values(name, shape):
     return hashed.values(name, shape, next(scales, 1.0))
 
 
-def case(name, cell, module):
+def case(name, cell, module, lengths=None):
     """The problem of a module, and what it computes."""
     parameters = dict(module.named_parameters())
     with torch.no_grad():
@@ -47,7 +48,10 @@ def case(name, cell, module):
     states = {of: values(of, (count, BATCH, size)) for of, size in sizes.items()}
     states = {of: state.requires_grad_() for of, state in states.items()}
     given = tuple(states.values()) if cell == "lstm" else states["h_0"]
-    output, last = module(x, given)
+    fed = pack_padded_sequence(x, lengths, enforce_sorted=False) if lengths else x
+    output, last = module(fed, given)
+    if lengths:
+        output, _ = pad_packed_sequence(output, total_length=STEPS)
     outputs = {"output": output, "h_n": last[0] if cell == "lstm" else last}
     if cell == "lstm":
         outputs["c_n"] = last[1]
@@ -66,6 +70,7 @@ def case(name, cell, module):
         "projection_size": module.proj_size,
         "batch": BATCH,
         "steps": STEPS,
+        "lengths": lengths,
         "shown": SHOWN,
     }
     return rnn, {f"{name}/{of}": value.detach().contiguous() for of, value in written.items()}
@@ -74,6 +79,7 @@ def case(name, cell, module):
 def modules():
     yield "lstm", "lstm", torch.nn.LSTM(INPUT, HIDDEN, num_layers=3)
     yield "gru", "gru", torch.nn.GRU(INPUT, HIDDEN, num_layers=2)
+    yield "ragged", "lstm", torch.nn.LSTM(INPUT, HIDDEN, num_layers=2), [16, 41, 5]
     yield "tanh", "tanh", torch.nn.RNN(INPUT, HIDDEN, num_layers=2)
     yield "projected", "lstm", torch.nn.LSTM(INPUT, HIDDEN, num_layers=2, proj_size=8)
 
