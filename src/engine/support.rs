@@ -47,7 +47,8 @@ pub trait Engine: Send + Sync {
 
     /// Whether an element that is added to a result's is read by the thread that writes it, or by
     /// its block before all threads meet, and by no other: both may then be in one place. Asked of
-    /// results of the largest shape in the graph, and of others, such as sums.
+    /// results that are of the largest shape in the graph, or whose operations share no value with
+    /// one of another shape, and of others, such as sums.
     fn adds_in_place(&self, _is_whole: bool) -> bool {
         false
     }

@@ -10,12 +10,12 @@ use crate::graph::RowLayout;
 use crate::layers::bounded::Bounded;
 use crate::layers::dropout::{Draw, DropoutStates};
 use crate::layers::reserves::{Phase, Reserves};
-use crate::layers::rnn_chunking::Chunking;
+use crate::layers::rnn_chunking::{Chunking, Order};
 use crate::layers::rnn_pack::{RnnPack, RnnSlots};
 use crate::layers::rnn_planning::Planning;
-use crate::layers::rnn_plans::{Built, Pass, with_all_states};
+use crate::layers::rnn_plans::{Built, Pass};
 use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
-use crate::layers::rnn_wavefront::{Lanes, Wavefront};
+use crate::layers::rnn_wavefront::Lanes;
 use crate::plan::{ExecutionPlan, Kiln, Slot};
 use crate::rnn::{Extent, Optional, Rnn, Role};
 
@@ -83,13 +83,13 @@ pub struct PersistentRnn {
 #[derive(Clone)]
 struct Ready {
     built: Built,
-    /// Runs it in chunks, given the room.
-    wavefront: Option<Wavefront>,
+    /// How its layers run.
+    order: Order,
 }
 
 impl Ready {
     fn is_outdated(&self) -> bool {
-        self.built.is_outdated() || self.wavefront.as_ref().is_some_and(Wavefront::is_outdated)
+        self.built.is_outdated() || self.order.is_outdated()
     }
 }
 
@@ -146,7 +146,7 @@ impl Kiln {
     pub fn rnn(&self, rnn: &Rnn, mini_batch: i64) -> Result<PersistentRnn> {
         let has_others = has_others(rnn);
         let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
-        rnn.network(one_step(mini_batch), with_all_states(has_others, with))?;
+        rnn.network(one_step(mini_batch), with.with_all_states(has_others))?;
         let dropouts = match rnn.dropouts() {
             0 => None,
             count => {
@@ -295,8 +295,8 @@ impl PersistentRnn {
 
     fn chunk_steps_of(&mut self, pass: Pass, steps: i64, with: Optional) -> Result<Option<i64>> {
         let rows = self.rows(pass, steps)?;
-        let wavefront = &self.find(pass, rows, with)?.wavefront;
-        Ok(wavefront.as_ref().map(|of| of.chunks().steps))
+        let order = &self.find(pass, rows, with)?.order;
+        Ok(order.wavefront().map(|of| of.chunks().steps))
     }
 
     pub(super) fn expect_packed(&self, pass: Pass) -> Result<()> {
@@ -327,11 +327,11 @@ impl PersistentRnn {
 
     /// The plans of a pass for a number of vectors, which are built if necessary.
     fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Ready> {
-        let key = (pass, rows, with_all_states(self.has_others, with));
+        let key = (pass, rows, with.with_all_states(self.has_others));
         if self.plans.get(&key).is_none_or(|ready| ready.is_outdated()) {
             let built = self.build(key)?;
-            let wavefront = self.chunking.wavefront(&self.rnn, &mut self.planning, key, &built);
-            self.plans.insert(key, Ready { built, wavefront });
+            let order = self.chunking.order(&self.rnn, &mut self.planning, key, &built);
+            self.plans.insert(key, Ready { built, order });
         }
         Ok(self.plans.get(&key).expect("it has been built"))
     }
@@ -463,9 +463,9 @@ impl PersistentRnn {
         pack: &mut RnnSlots,
         lanes: &mut Lanes,
     ) -> Result<()> {
-        let Ready { built, wavefront } = self.find(pass, rows, with)?;
+        let Ready { built, order } = self.find(pass, rows, with)?;
         built.check(pass, pack)?;
-        if let Some(wavefront) = wavefront
+        if let Order::SideBySide(wavefront) = order
             && wavefront.launch(stream, pack, lanes)?
         {
             return Ok(());
@@ -477,7 +477,7 @@ impl PersistentRnn {
 impl StandIns {
     fn new(kiln: &Kiln, rnn: &Rnn, batch: i64) -> Result<StandIns> {
         let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
-        let all = with_all_states(has_others(rnn), with);
+        let all = with.with_all_states(has_others(rnn));
         let network = rnn.network(one_step(batch), all)?;
         let states = [Role::HFinal, Role::StatesFinal].map(|role| network.bytes(role));
         let [h_bytes, others_bytes] = states.map(|bytes| bytes.max(1));

@@ -10,7 +10,7 @@ use crate::layers::reserves::{Phase, Reserves};
 use crate::layers::rnn::{PersistentRnn, Vectors};
 use crate::layers::rnn_lengths::Lengths;
 use crate::layers::rnn_pack::RnnPack;
-use crate::layers::rnn_plans::{Pass, with_all_states};
+use crate::layers::rnn_plans::Pass;
 use crate::layers::rnn_sizes::{TempSpace, has_others, one_step};
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
 use crate::plan::{Kiln, Slot};
@@ -148,7 +148,7 @@ impl Kiln {
 impl Sizes {
     fn of(rnn: &Rnn, batch: i64) -> Result<Sizes> {
         let with = Optional { lengths: true, reset: true, reserve: true, ..Optional::default() };
-        let with = with_all_states(has_others(rnn), with);
+        let with = with.with_all_states(has_others(rnn));
         let mut bytes = [0; Role::ALL.len()];
         for pass in [Pass::Forward, Pass::BackwardData, Pass::BackwardWeights] {
             for network in pass.networks(rnn, one_step(batch), with)? {

@@ -111,8 +111,10 @@ impl Planning {
     /// # Errors
     /// As [`Kiln::plan`].
     pub(super) fn ends(&self, chunk: Pass, with: Optional, like: Extent) -> Result<[Built; 2]> {
-        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        let [before, after] = passes.ends(chunk, like, with)?;
+        let [before, after] = {
+            let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+            passes.ends(chunk, like, with)?
+        };
         let built = |networks: Vec<Network>| {
             let plans = networks.iter().map(|network| self.kiln.plan(&network.graph));
             let plans: Vec<ExecutionPlan> = plans.collect::<Result<_>>()?;
@@ -136,7 +138,7 @@ impl Planning {
             let plan = kiln.plan(&network.graph)?;
             match &whole {
                 Some(whole) if plan.tier() == Tier::Special && !plan.runs_as_part_of(whole) => {
-                    kiln.plan_like(&network.graph, whole)
+                    kiln.plan_cut(&network.graph, whole)
                 }
                 _ => Ok(plan),
             }
@@ -172,7 +174,6 @@ mod tests {
     use super::*;
     use crate::device::DeviceChoice;
     use crate::dtype::DType;
-    use crate::layers::rnn_plans::with_all_states;
     use crate::plan::Config;
 
     /// Packed or not, in inference and in training, on kernels that are compiled once.
@@ -187,7 +188,7 @@ mod tests {
             let mut planning = Planning::new(&kiln, &rnn, batch);
             for reserve in [false, true] {
                 let with = Optional { lengths: packed, reserve, ..Optional::default() };
-                let with = with_all_states(true, with);
+                let with = with.with_all_states(true);
                 for steps in [65, 100, 127] {
                     let rows = batch * steps + i64::from(packed);
                     planning.plans(Pass::Forward, rows, with).expect("supported");

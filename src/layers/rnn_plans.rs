@@ -81,7 +81,7 @@ impl Pass {
         }
     }
 
-    /// The same over some of the steps, for those that layers may run side by side in.
+    /// The same pass over some of the steps; `None` for one without recurrent layers.
     pub(super) fn chunk(self) -> Option<Pass> {
         match self {
             Pass::Forward => Some(Pass::ForwardChunk),
@@ -245,7 +245,7 @@ impl Built {
         self.likes.iter().any(|(plan, tier)| plan.tier() != *tier)
     }
 
-    /// The plan of the forward pass.
+    /// The first plan: all of a forward pass, of one of the data, or of a chunk.
     pub(super) fn first_plan(&self) -> &ExecutionPlan {
         &self.plans[0].plan
     }
@@ -276,17 +276,22 @@ impl Built {
     pub(super) fn within(mut self, whole: &Built, [own, all]: [i64; 2]) -> Option<Built> {
         let ([chunk], [whole_plan]) = (&mut self.plans[..], &whole.plans[..]) else { return None };
         let moves = |view: &View| !IN_PLACE.as_flattened().contains(&view.role);
-        let mut places = whole_plan.views.iter().filter(|view| moves(view));
-        for view in chunk.views.iter_mut().filter(|view| moves(view)) {
-            let place = places.next().filter(|place| place.role == view.role)?;
+        let uids = whole_plan.plan.tensors();
+        let mut places = uids.zip(&whole_plan.views).filter(|(_, view)| moves(view));
+        let views = chunk.plan.tensors().zip(&mut chunk.views);
+        for (uid, view) in views.filter(|(_, view)| moves(view)) {
+            let (known, place) = places.next()?;
+            let at = |of: &[u64], offset: u64| of.iter().position(|own| *own == offset);
             let is_same = match view.role {
                 Role::Reserve => {
-                    let at = |of: &[u64], offset: u64| of.iter().position(|own| *own == offset);
-                    at(&self.reserve_offsets, view.offset_bytes)
-                        == at(&whole.reserve_offsets, place.offset_bytes)
+                    let own = at(&self.reserve_offsets, view.offset_bytes)?;
+                    at(&whole.reserve_offsets, place.offset_bytes) == Some(own)
                 }
                 _ => view.offset_bytes == place.offset_bytes,
             };
+            if (known, place.role) != (uid, view.role) || !is_same {
+                return None;
+            }
             view.step_bytes = match () {
                 () if place.bytes == view.bytes => 0,
                 () if place.bytes * own as u64 == view.bytes * all as u64 => {
@@ -294,7 +299,7 @@ impl Built {
                 }
                 () => return None,
             };
-            view.offset_bytes = Some(place.offset_bytes).filter(|_| is_same)?;
+            view.offset_bytes = place.offset_bytes;
         }
         places.next().is_none().then_some(self)
     }
@@ -395,17 +400,5 @@ impl Built {
             ));
         }
         Ok((address + before, owner))
-    }
-}
-
-/// Adds all states of the network to the optional tensors: kernels with all states also serve calls
-/// without them.
-pub(super) fn with_all_states(has_others: bool, with: Optional) -> Optional {
-    Optional {
-        h_initial: true,
-        h_final: true,
-        states_initial: with.states_initial || has_others,
-        states_final: with.states_final || has_others,
-        ..with
     }
 }

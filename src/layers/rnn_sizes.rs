@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::layers::bounded::Bounded;
 use crate::layers::octaves::{Family, Octave, Octaves};
-use crate::layers::rnn_plans::{Pass, with_all_states};
+use crate::layers::rnn_plans::Pass;
 use crate::layers::rnn_wavefront::room_bytes;
 use crate::layers::weight_sum::SCRATCH_ALIGNMENT;
 use crate::plan::{Candidates, Contents, Kiln};
@@ -118,8 +118,9 @@ impl Family<Vec<Sizes>> for Measured<'_> {
 /// Bytes of the length of a sequence.
 const LENGTH_BYTES: u64 = size_of::<i32>() as u64;
 
-/// Extents whose training is kept: of a call, and what its plans are like.
-const TRAININGS_MAX: usize = 4;
+/// Extents whose training is kept: of a call, of its chunks, of what the plans of these are like,
+/// and of those that they follow from.
+const TRAININGS_MAX: usize = 8;
 
 impl Passes {
     pub(super) fn of(rnn: &Rnn) -> Passes {
@@ -134,8 +135,9 @@ impl Passes {
         extent: Extent,
         with: Optional,
     ) -> Result<Vec<Network>> {
-        // Chunks of a forward pass have other states.
-        if !with.reserve || pass == Pass::ForwardChunk {
+        // Chunks of a forward pass may have states of another type.
+        let apart = pass == Pass::ForwardChunk && !self.rnn.keeps_states();
+        if !with.reserve || apart {
             return pass.networks(&self.rnn, extent, with);
         }
         pass.of_training(&*self.training(extent, with)?)
@@ -173,7 +175,7 @@ impl Passes {
         extent: Extent,
         with: Optional,
     ) -> Result<TempSpace> {
-        let with = with_all_states(has_others(&self.rnn), with);
+        let with = with.with_all_states(has_others(&self.rnn));
         let in_chunks = self.rnn.runs_in_chunks(with);
         let sizes = match Octave::of(extent, self.rnn.layout) {
             None => self.measured(kiln, extent, with)?,

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::layers::rnn_lengths::Lengths;
 use crate::layers::rnn_pack::RnnSlots;
 use crate::layers::rnn_plans::{Built, IN_PLACE, Pass};
-use crate::plan::{ALIGNMENT, ExecutionPlan, Kiln, Queued, Slot};
+use crate::plan::{ALIGNMENT, ExecutionPlan, Queued, Slot};
 use crate::rnn::{ALIGNMENT as TENSOR_ALIGNMENT, Role};
 
 /// Chunks have a multiple of so many steps, so that vectors of each are aligned as those of all.
@@ -71,6 +71,16 @@ impl Chunks {
     }
 }
 
+/// What is at the ends of a pass in chunks.
+#[derive(Clone)]
+pub(super) struct Ends {
+    /// What goes before the first chunk to run, and behind the last one.
+    pub(super) built: [Built; 2],
+    /// The `h` that the first chunk begins with, where it is no one's. A captured pass refers to
+    /// it: it stays as long as the network.
+    pub(super) zeros: Option<Buffer>,
+}
+
 /// A pass in chunks.
 #[derive(Clone)]
 pub(super) struct Wavefront {
@@ -80,17 +90,17 @@ pub(super) struct Wavefront {
     stages: usize,
     /// What runs a chunk, and that of the last steps.
     built: [Built; 2],
-    /// What goes before the first chunk to run, and behind the last one.
-    ends: [Built; 2],
+    ends: Ends,
     /// The caller's tensors and their sizes in bytes.
     roles: Vec<(Role, u64)>,
     /// States between chunks, in the order of [`Pass::states`].
     between: [Between; 2],
     /// What computes the lengths of sequences in a chunk, if they have any.
     lengths: Option<Lengths>,
-    /// Bytes of the workspace for a chunk, of which those behind the first so many are lengths.
-    piece_bytes: u64,
-    plan_bytes: u64,
+    /// Bytes of the workspace for a chunk, and for that of the last steps.
+    piece_bytes: [u64; 2],
+    /// Bytes of the lengths at the end of each.
+    lengths_bytes: u64,
 }
 
 /// A state of all layers between chunks.
@@ -99,8 +109,14 @@ struct Between {
     bytes: u64,
     /// Whether chunks begin with it and leave it at both ends, too: it is not the caller's.
     own: bool,
-    /// What the first chunk begins with, where nothing computes it.
-    zeros: Option<Buffer>,
+}
+
+/// Pieces of a workspace that chunks take turns with.
+#[derive(Clone, Copy)]
+struct Turns {
+    count: usize,
+    /// Bytes from one to the next.
+    apart: u64,
 }
 
 /// The chunk at an end of a pass.
@@ -111,17 +127,15 @@ enum End {
 }
 
 impl Wavefront {
-    /// A pass in these chunks, run by these plans; `None` where they run otherwise than the plan of
-    /// all steps, where their stages differ, or without memory.
+    /// A pass in these chunks, of so many layers, run by these plans; `None` where they run otherwise
+    /// than the plan of all steps, or where their stages differ.
     pub(super) fn new(
         pass: Pass,
-        chunks: Chunks,
-        layers: usize,
+        (chunks, layers): (Chunks, usize),
         whole: &Built,
         built: [Built; 2],
-        ends: [Built; 2],
+        ends: Ends,
         lengths: Option<Lengths>,
-        kiln: &Kiln,
     ) -> Option<Wavefront> {
         let [own, last] = built.each_ref().map(Built::first_plan);
         let runs_as = |plan: &ExecutionPlan| plan.runs_as_part_of(whole.first_plan());
@@ -131,20 +145,16 @@ impl Wavefront {
         let stages = own.stages().max()? + 1;
         let between = pass.states().map(|[read, written]| {
             let bytes = built[0].used_bytes(read);
-            let own = ends.iter().any(|of| of.used_bytes(read) + of.used_bytes(written) > 0);
-            let is_computed = ends[0].used_bytes(written) > 0;
-            Some(match own && !is_computed {
-                true => {
-                    let zeros = kiln.device().upload(&vec![0; bytes as usize]).ok()?;
-                    Between { bytes, own, zeros: Some(zeros) }
-                }
-                false => Between { bytes, own, zeros: None },
-            })
+            let at_end = |of: &Built| of.used_bytes(read) + of.used_bytes(written) > 0;
+            Between { bytes, own: ends.built.iter().any(at_end) }
         });
-        let [h, others] = between;
-        let plan_bytes = built.iter().chain(&ends).map(Built::workspace_bytes).max()?;
-        let plan_bytes = plan_bytes.next_multiple_of(ALIGNMENT);
         let lengths_bytes = built[0].bytes_of(Role::Lengths).next_multiple_of(ALIGNMENT);
+        let of_ends = ends.built.each_ref().map(Built::workspace_bytes).into_iter().max()?;
+        let piece_bytes = built.each_ref().map(|of| {
+            let bytes = of.workspace_bytes().max(of_ends).next_multiple_of(ALIGNMENT);
+            bytes + lengths_bytes
+        });
+        let roles = whole.roles().to_vec();
         Some(Wavefront {
             pass,
             chunks,
@@ -152,11 +162,11 @@ impl Wavefront {
             stages,
             built,
             ends,
-            roles: whole.roles().to_vec(),
-            between: [h?, others?],
+            roles,
+            between,
             lengths,
-            piece_bytes: plan_bytes + lengths_bytes,
-            plan_bytes,
+            piece_bytes,
+            lengths_bytes,
         })
     }
 
@@ -164,20 +174,28 @@ impl Wavefront {
         self.chunks
     }
 
-    /// Whether the plans of chunks run generic kernels, and specialised ones have been compiled.
-    pub(super) fn is_outdated(&self) -> bool {
-        self.built.iter().any(Built::is_outdated)
+    /// Pieces of a workspace for chunks: one for each, or as many as there is room for; `None` where
+    /// there is none for half of those that run side by side, or where it is not aligned.
+    fn turns(&self, pack: &RnnSlots) -> Option<Turns> {
+        let Some(Slot::Memory { address, bytes, .. }) = pack.workspace else { return None };
+        let room = bytes.checked_sub(self.all_states_bytes())?;
+        let [own, last] = self.piece_bytes.map(|bytes| bytes.max(1));
+        let count = self.chunks.count;
+        let turns = match (count as u64 - 1) * own + last <= room {
+            true => Turns { count, apart: own },
+            false => {
+                let pieces = (room / own.max(last)).min(count as u64 - 1);
+                Turns { count: pieces as usize, apart: own.max(last) }
+            }
+        };
+        let enough = turns.count > 1 && 2 * turns.count >= count.min(self.layers);
+        (enough && address.is_multiple_of(ALIGNMENT)).then_some(turns)
     }
 
-    /// Chunks that take turns with pieces of a workspace; `None` where there is no room for half of
-    /// those that run side by side, where it is not aligned, or where tensors overlap.
-    fn turns(&self, pack: &RnnSlots) -> Option<usize> {
-        let Some(Slot::Memory { address, bytes, .. }) = pack.workspace else { return None };
-        let pieces = bytes.checked_sub(self.all_states_bytes())? / self.piece_bytes.max(1);
-        let turns = self.chunks.count.min(pieces.try_into().unwrap_or(usize::MAX));
-        let enough = turns > 1 && 2 * turns >= self.chunks.count.min(self.layers);
-        let fits = enough && address.is_multiple_of(ALIGNMENT) && self.is_taken(pack);
-        fits.then_some(turns)
+    /// Whether a pack has a workspace for chunks.
+    #[cfg(test)]
+    pub(super) fn has_room(&self, pack: &RnnSlots) -> bool {
+        self.turns(pack).is_some()
     }
 
     /// Bytes of the states of two chunks.
@@ -234,30 +252,46 @@ impl Wavefront {
         pack: &RnnSlots,
         lanes: &mut Lanes,
     ) -> Result<bool> {
-        let Some(turns) = self.turns(pack) else { return Ok(false) };
-        let lanes = lanes.of_stream(self.built[0].first_plan().device(), stream);
-        lanes.grow(self.built[0].first_plan().device(), self.stages, turns)?;
+        let Some(turns) = self.turns(pack).filter(|_| self.is_taken(pack)) else {
+            return Ok(false);
+        };
+        let device = self.built[0].first_plan().device();
+        let lanes = lanes.of_stream(device, stream);
+        lanes.grow(device, self.stages, turns.count)?;
         // Stages that something was launched in.
         let mut reached = 0;
         let count = self.chunks.count;
         let before = self.at_end(pack, End::First);
-        self.ends[0].execute(stream, &before, 0, |kernel| kernel.launch(stream))?;
+        self.ends.built[0].execute(stream, &before, 0, |kernel| kernel.launch(stream))?;
         let launched = (0..count).try_for_each(|at| {
-            let piece = at % turns;
-            if at >= turns {
-                stream.wait_for(&lanes.pieces[piece])?;
+            if at >= turns.count {
+                stream.wait_for(&lanes.pieces[self.piece(at, turns)])?;
             }
-            self.launch_chunk([at, piece], stream, pack, lanes, &mut reached)
+            self.launch_chunk((at, turns), stream, pack, lanes, &mut reached)
         });
         if launched.is_err() {
             // Nothing that comes later runs beside what was launched.
             lanes.join(stream, reached);
         }
         launched?;
-        stream.wait_for(&lanes.pieces[(count - 1) % turns])?;
+        stream.wait_for(&lanes.pieces[self.piece(count - 1, turns)])?;
         let after = self.at_end(pack, End::Last);
-        self.ends[1].execute(stream, &after, 0, |kernel| kernel.launch(stream))?;
+        self.ends.built[1].execute(stream, &after, 0, |kernel| kernel.launch(stream))?;
         Ok(true)
+    }
+
+    /// The place of a chunk, by the order in which they run, among the steps.
+    fn place(&self, at: usize) -> usize {
+        match self.pass {
+            Pass::Forward => at,
+            _ => self.chunks.count - 1 - at,
+        }
+    }
+
+    /// The piece of the workspace of a chunk: each has its own, in the order of the steps, or they
+    /// take turns.
+    fn piece(&self, at: usize, turns: Turns) -> usize {
+        if turns.count == self.chunks.count { self.place(at) } else { at % turns.count }
     }
 
     /// Where states between chunks are: those that a chunk reads, and those that it writes.
@@ -273,18 +307,13 @@ impl Wavefront {
         })
     }
 
-    /// The piece of the workspace of a chunk.
-    fn piece(&self, pack: &RnnSlots, piece: usize) -> Option<Slot> {
-        let offset = self.all_states_bytes() + piece as u64 * self.piece_bytes;
-        pack.workspace.map(|whole| whole.piece(offset, self.piece_bytes))
-    }
-
     /// A pack for what goes before the first chunk, and writes what that reads, or behind the last
     /// one, and reads what that has written.
     fn at_end(&self, pack: &RnnSlots, end: End) -> RnnSlots {
         let mut own = *pack;
         // Nothing else runs meanwhile.
-        own.workspace = self.piece(pack, 0);
+        let pieces = self.all_states_bytes();
+        own.workspace = pack.workspace.map(|all| all.piece(pieces, self.piece_bytes[0]));
         let chunk = if end == End::First { 0 } else { self.chunks.count - 1 };
         let states = self.pass.states().into_iter().zip(self.states(pack, chunk));
         let states = states.zip(&self.between).filter(|(_, between)| between.own);
@@ -297,40 +326,42 @@ impl Wavefront {
         own
     }
 
-    /// Launches a chunk, and marks its end.
+    /// Launches a chunk, by the order in which they run, and marks its end.
     fn launch_chunk(
         &mut self,
-        [at, piece]: [usize; 2],
+        (at, turns): (usize, Turns),
         stream: &Stream,
         pack: &RnnSlots,
         lanes: &LaneSet,
         reached: &mut usize,
     ) -> Result<()> {
         let (is_first, is_last) = (at == 0, at + 1 == self.chunks.count);
-        let of_steps = match self.pass {
-            Pass::Forward => at,
-            _ => self.chunks.count - 1 - at,
-        };
+        let has_last_steps = usize::from(self.place(at) + 1 == self.chunks.count);
+        let first = self.place(at) as i64 * self.chunks.steps;
+        let piece = self.piece(at, turns);
         let mut own = *pack;
-        own.workspace = self.piece(pack, piece);
         let states = self.pass.states().into_iter().zip(self.states(pack, at));
         for (([initial, last], [read, written]), between) in states.zip(&self.between) {
             if between.bytes > 0 && (!is_first || between.own) {
-                let zeros = between.zeros.as_ref().filter(|_| is_first);
-                own.set(initial, zeros.map_or(read, Slot::of));
+                own.set(initial, read);
             }
             if between.bytes > 0 && (!is_last || between.own) {
                 own.set(last, written);
             }
         }
-        let is_short = usize::from(of_steps + 1 == self.chunks.count);
-        let first = of_steps as i64 * self.chunks.steps;
+        if let (Some(zeros), true) = (&self.ends.zeros, is_first) {
+            let [[h, _], _] = self.pass.states();
+            own.set(h, Slot::of(zeros));
+        }
+        let offset = self.all_states_bytes() + piece as u64 * turns.apart;
+        let bytes = self.piece_bytes[has_last_steps];
+        let workspace = pack.workspace.expect("there is room").piece(offset, bytes);
+        own.workspace = Some(workspace);
         if let (Some(lengths), Some(all)) = (&mut self.lengths, pack.slot(Role::Lengths)) {
-            let steps = [self.chunks.steps, self.chunks.last_steps][is_short];
-            let bytes = self.piece_bytes - self.plan_bytes;
-            let piece = own.workspace.expect("there is room").piece(self.plan_bytes, bytes);
-            lengths.execute(stream, [first, steps], all, piece)?;
-            own.set(Role::Lengths, piece);
+            let steps = [self.chunks.steps, self.chunks.last_steps][has_last_steps];
+            let behind = workspace.piece(bytes - self.lengths_bytes, self.lengths_bytes);
+            lengths.execute(stream, [first, steps], all, behind)?;
+            own.set(Role::Lengths, behind);
         }
         let (mut stage, last_stage) = (0, self.stages - 1);
         let queue = |kernel: &Queued<'_>| {
@@ -344,7 +375,7 @@ impl Wavefront {
             }
             kernel.launch(lanes.of(stage, stream))
         };
-        self.built[is_short].execute(stream, &own, first as u64, queue)?;
+        self.built[has_last_steps].execute(stream, &own, first as u64, queue)?;
         lanes.of(stage, stream).mark(&lanes.pieces[piece])
     }
 }

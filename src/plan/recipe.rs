@@ -352,7 +352,7 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
     // What a result is added to, where each part writes of the result what it reads of that.
     if let Some(pair) = graph.added().find(|pair| pair.contains(&tensor.uid)) {
         let adds = |of: &BuiltPart| {
-            let [result, before] = pair.map(|uid| pieces(&of.part.graph, uid));
+            let [before, result] = pair.map(|uid| pieces(&of.part.graph, uid));
             let is_whole = match result[..] {
                 [] => return false,
                 [(_, dims, ..)] => {

@@ -1,7 +1,8 @@
 //! The recurrences of a plan: stages of executions one after the other can run side by side.
 
 use crate::device::Device;
-use crate::engine::{CostModel, EngineConfig};
+use crate::engine::CostModel;
+use crate::graph::Operation;
 use crate::plan::build::Kiln;
 use crate::plan::choice::predicted_us;
 use crate::plan::execute::ExecutionPlan;
@@ -45,17 +46,21 @@ impl ExecutionPlan {
         (all.count > 0).then_some(all)
     }
 
-    /// Whether the parts are run as those of another plan are, or as some of them: by the same
-    /// engines and knobs, and with no more registers spilled.
+    /// Whether each part is run as the one of another plan is that writes the same: by the same
+    /// engine and knobs, and with no more registers spilled.
     pub(crate) fn runs_as_part_of(&self, other: &ExecutionPlan) -> bool {
         let spilled = |plan: &ExecutionPlan| {
             let bytes = plan.kernels().iter().map(|of| of.report().resources.spill_bytes);
             bytes.max().unwrap_or(0)
         };
         let others = other.parts();
-        let mut others = others.iter();
-        let has = |config: &EngineConfig| others.any(|other| other.config == *config);
-        self.parts().iter().map(|own| &own.config).all(has) && spilled(self) <= spilled(other)
+        let alike = self.parts().iter().all(|own| {
+            let written = &own.graph.operations()[0].outputs;
+            let writes = |of: &Operation| of.outputs == *written;
+            let other = others.iter().find(|of| of.graph.operations().iter().any(writes));
+            other.is_some_and(|other| other.config == own.config)
+        });
+        alike && spilled(self) <= spilled(other)
     }
 
     /// The device that it runs on.

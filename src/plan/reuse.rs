@@ -38,6 +38,25 @@ impl Kiln {
         }
     }
 
+    /// Plans a graph that is a cut of another plan's, but for its number of rows and for what
+    /// operations read besides, in the parts of that plan. Where it cannot be divided so, it is
+    /// planned by itself.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`].
+    pub(crate) fn plan_cut(
+        &self,
+        graph: &OperationGraph,
+        of: &ExecutionPlan,
+    ) -> Result<ExecutionPlan> {
+        let shared = cut(graph, &of.parts())
+            .map(|parts| self.plan_parts_sharing(graph, parts, of.kernels()));
+        match shared {
+            Some(Ok(plan)) => Ok(plan),
+            Some(Err(_)) | None => self.plan_anew(graph),
+        }
+    }
+
     /// The parts of a plan of a graph, with all that may run them.
     ///
     /// # Errors
@@ -149,6 +168,29 @@ impl Kiln {
         }
         Ok(configs)
     }
+}
+
+/// A graph in those parts of another one, with their configurations, that have its operations by
+/// what they write; `None` where it has some of a part's.
+fn cut(graph: &OperationGraph, parts: &[&Part]) -> Option<Vec<Part>> {
+    let own = graph.operations();
+    let mut all = Vec::new();
+    let mut count = 0;
+    for part in parts {
+        let theirs = part.graph.operations();
+        let position = |of: &Operation| own.iter().position(|own| own.outputs == of.outputs);
+        let mut operations: Vec<usize> = theirs.iter().filter_map(position).collect();
+        if operations.is_empty() {
+            continue;
+        }
+        if operations.len() != theirs.len() {
+            return None;
+        }
+        operations.sort_unstable();
+        count += operations.len();
+        all.push(Part { graph: graph.subgraph(&operations).ok()?, config: part.config.clone() });
+    }
+    (count == own.len()).then_some(all)
 }
 
 /// A graph in the parts of another one that differs from it in its number of rows only, with their

@@ -33,13 +33,18 @@ impl Rnn {
         }
     }
 
+    /// Whether states other than `h` have the type between steps that they have before the first.
+    pub(crate) fn keeps_states(&self) -> bool {
+        self.number_dtype() == self.math().dtype() || self.build_cell().states.len() == 1
+    }
+
     /// What converts the states other than `h` of a batch to their type between steps, and back:
     /// from [`Role::StatesInitial`] to [`Role::StatesFinal`]. Nothing where they have it, or where
     /// there are none.
     pub(crate) fn state_casts(&self, batch: i64) -> Result<[Vec<Network>; 2]> {
         let (own, between) = (self.number_dtype(), self.math().dtype());
         let count = self.build_cell().states.len() as i64 - 1;
-        if count == 0 || own == between {
+        if self.keeps_states() {
             return Ok([vec![], vec![]]);
         }
         let base = self.lowered(Extent { batch, rows: batch }, Optional::default(), own)?;
@@ -94,17 +99,14 @@ impl Network {
     /// The optional tensors of the network, and all states.
     fn with_all_states(&self) -> Optional {
         let has = |role: Role| self.roles().any(|own| own == role);
-        let has_others = self.rnn.build_cell().states.len() > 1;
-        Optional {
-            h_initial: true,
-            states_initial: has_others,
+        let with = Optional {
             lengths: has(Role::Lengths),
             reset: has(Role::Reset),
-            h_final: true,
-            states_final: has_others,
             history: has(Role::History),
             reserve: has(Role::Reserve),
-        }
+            ..Optional::default()
+        };
+        with.with_all_states(self.rnn.build_cell().states.len() > 1)
     }
 
     /// Bytes of the states that a chunk leaves to the next one, at most.

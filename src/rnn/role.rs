@@ -179,6 +179,18 @@ impl Hash for Optional {
 }
 
 impl Optional {
+    /// The same with all states of a network, which has others than `h` or not: kernels with all
+    /// states also serve calls without them.
+    pub(crate) fn with_all_states(self, has_others: bool) -> Optional {
+        Optional {
+            h_initial: true,
+            h_final: true,
+            states_initial: self.states_initial || has_others,
+            states_final: self.states_final || has_others,
+            ..self
+        }
+    }
+
     /// Whether a tensor of this role is enabled, if it is optional.
     pub fn has(self, role: Role) -> bool {
         match role {

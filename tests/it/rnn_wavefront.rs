@@ -386,14 +386,20 @@ fn tuned_layers_run_so_in_chunks() {
     let network = rnn.network(Extent { batch, rows: batch }, with).expect("valid");
     // Each of three is said to take half the time of the one before.
     let mut us = 100.0;
-    let trial = |_: &ExecutionPlan| {
+    let mut trial = |_: &ExecutionPlan| {
         us /= 2.0;
         Ok(us)
     };
-    open().tune_by(&network.graph, 3, trial, |_| ()).expect("supported");
+    let training = Optional { reserve: true, ..with };
+    let graphs = rnn.training(Extent { batch, rows: 64 * batch }, training).expect("it has some");
+    for of in [&network, &graphs.forward, &graphs.data] {
+        open().tune_by(&of.graph, 3, &mut trial, |_| ()).expect("supported");
+    }
     let mut built = open().rnn(&rnn, batch).expect("valid");
     let tuned = engines(&mut built);
     assert_ne!(tuned, untuned);
     built.set_chunk_steps(Some(16));
     assert_eq!(built.chunk_steps(64, Optional::default()).expect("supported"), Some(16));
+    assert_eq!(built.chunk_steps(64, training).expect("supported"), Some(16));
+    assert_eq!(built.backward_chunk_steps(64, training).expect("supported"), Some(16));
 }
