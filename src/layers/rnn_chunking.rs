@@ -17,7 +17,7 @@ pub(super) enum Order {
     /// One after the other, until the kernels of chunks have been compiled.
     Waiting(Built),
     /// Side by side, given the room.
-    SideBySide(Wavefront),
+    SideBySide(Box<Wavefront>),
 }
 
 impl Order {
@@ -104,7 +104,8 @@ impl Chunking {
             true => Some(self.lengths()?),
             false => None,
         };
-        Wavefront::new(pass, (chunks, count), whole, built, ends, lengths).map(Order::SideBySide)
+        let wavefront = Wavefront::new(pass, (chunks, count), whole, built, ends, lengths)?;
+        Some(Order::SideBySide(Box::new(wavefront)))
     }
 
     /// What computes the lengths of sequences in a chunk.

@@ -140,7 +140,7 @@ impl Passes {
         if !with.reserve || apart {
             return pass.networks(&self.rnn, extent, with);
         }
-        pass.of_training(&*self.training(extent, with)?)
+        pass.of_training(self.training(extent, with)?)
     }
 
     /// What goes before the chunks of a pass, and behind them.

@@ -127,8 +127,8 @@ enum End {
 }
 
 impl Wavefront {
-    /// A pass in these chunks, of so many layers, run by these plans; `None` where they run otherwise
-    /// than the plan of all steps, or where their stages differ.
+    /// A pass in these chunks, of so many layers, run by these plans; `None` where they run
+    /// otherwise than the plan of all steps, or where their stages differ.
     pub(super) fn new(
         pass: Pass,
         (chunks, layers): (Chunks, usize),
@@ -174,8 +174,8 @@ impl Wavefront {
         self.chunks
     }
 
-    /// Pieces of a workspace for chunks: one for each, or as many as there is room for; `None` where
-    /// there is none for half of those that run side by side, or where it is not aligned.
+    /// Pieces of a workspace for chunks: one for each, or as many as there is room for; `None`
+    /// where there is none for half of those that run side by side, or where it is not aligned.
     fn turns(&self, pack: &RnnSlots) -> Option<Turns> {
         let Some(Slot::Memory { address, bytes, .. }) = pack.workspace else { return None };
         let room = bytes.checked_sub(self.all_states_bytes())?;

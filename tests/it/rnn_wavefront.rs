@@ -1,5 +1,5 @@
-//! Passes in chunks of steps, of which layers run side by side: they compute the same bits as layers
-//! one after the other, whatever the order of what nothing orders.
+//! Passes in chunks of steps, of which layers run side by side: they compute the same bits as
+//! layers one after the other, whatever the order of what nothing orders.
 
 #![expect(unsafe_code, reason = "memory that is not aligned is given by address")]
 
