@@ -6,7 +6,7 @@ use crate::layers::rnn_lengths::Lengths;
 use crate::layers::rnn_planning::Planning;
 use crate::layers::rnn_plans::{Built, Pass};
 use crate::layers::rnn_wavefront::{Chunks, Ends, GAIN_MIN, Wavefront};
-use crate::plan::{Kiln, Recurrences, Tier};
+use crate::plan::{Kiln, Recurrences};
 use crate::rnn::{Extent, Optional, Rnn};
 
 /// How the layers of a network run in a pass.
@@ -74,7 +74,7 @@ impl Chunking {
         let plan = whole.first_plan();
         let Recurrences { count, blocks, us } = plan.recurrences()?;
         let at_once = f64::from(self.kiln.device().target().sm_count) / f64::from(blocks);
-        if plan.tier() != Tier::Special || (at_once < GAIN_MIN && self.steps.is_none()) {
+        if !whole.is_final() || (at_once < GAIN_MIN && self.steps.is_none()) {
             return None;
         }
         let steps = rows / self.batch;
@@ -91,19 +91,19 @@ impl Chunking {
         let like = planning.like(rows, with);
         let ends = self.ends(planning, chunk, with, like)?;
         let chunks = chunks?;
+        let lengths = match with.lengths {
+            true => Some(self.lengths()?),
+            false => None,
+        };
         let mut built = Vec::new();
         for own in [chunks.steps, chunks.last_steps] {
             let plans = planning.plans_like(chunk, own * self.batch, with, like).ok()?;
-            if plans.first_plan().tier() != Tier::Special {
+            if !plans.is_final() {
                 return Some(Order::Waiting(plans));
             }
             built.push(plans.within(whole, [own, steps])?);
         }
         let built = built.try_into().ok()?;
-        let lengths = match with.lengths {
-            true => Some(self.lengths()?),
-            false => None,
-        };
         let wavefront = Wavefront::new(pass, (chunks, count), whole, built, ends, lengths)?;
         Some(Order::SideBySide(Box::new(wavefront)))
     }

@@ -133,7 +133,8 @@ impl Planning {
         };
         // Chunks run as all steps do, whatever has been tuned.
         let whole = self.likes.get(&(pass.whole(), with, like.rows)).and_then(|of| of.first());
-        let whole = whole.filter(|_| pass != pass.whole()).cloned();
+        let is_final = |whole: &&ExecutionPlan| whole.tier() == Tier::Special;
+        let whole = whole.filter(|_| pass != pass.whole()).filter(is_final).cloned();
         let plan = |network: &Network| {
             let plan = kiln.plan(&network.graph)?;
             match &whole {

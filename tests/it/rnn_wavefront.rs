@@ -4,13 +4,14 @@
 #![expect(unsafe_code, reason = "memory that is not aligned is given by address")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::dropout::DropoutDescriptor;
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{Direction, Quantization, RowLayout};
 use kiln::layers::{PersistentRnn, RnnPack};
-use kiln::plan::{DeviceMemory, Manifest};
+use kiln::plan::{Background, DeviceMemory, Manifest};
 use kiln::rnn::{BiasMode, CellKind, Extent, Optional, Rnn, Role};
 use kiln::{Config, DType, ExecutionPlan, Kiln, OperationGraph, TensorDesc, VariantPack};
 
@@ -360,6 +361,34 @@ fn what_is_warmed_runs_in_chunks() {
     let with = Optional { reserve: true, ..with };
     assert_eq!(built.chunk_steps(64, with).expect("those of training, too"), Some(16));
     assert_eq!(built.backward_chunk_steps(64, with).expect("and of gradients"), Some(16));
+}
+
+/// A number of steps whose first call found generic kernels runs in chunks once those of chunks
+/// have been compiled in the background.
+#[test]
+fn chunks_come_with_specialised_kernels() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let device = Some(DeviceChoice::Null("h200".to_owned()));
+    let cache_dir = Some(folder.path().to_owned());
+    let background = Some(Background::default());
+    let config = Config { device, cache_dir, background, ..Config::default() };
+    let chunks = |units: i64| {
+        let kiln = Kiln::open(config.clone()).expect("it opens");
+        let mut built = kiln.rnn(&lstm(units, 2), 4).expect("valid");
+        built.set_chunk_steps(Some(16));
+        let mut all = Vec::new();
+        for with in [false, true].map(|reserve| Optional { reserve, ..Optional::default() }) {
+            // The kernels of all steps, then those of chunks.
+            for _ in 0..3 {
+                built.chunk_steps(70, with).expect("supported");
+                assert!(kiln.settle(Duration::from_secs(120)), "they are compiled");
+            }
+            all.push(built.chunk_steps(70, with).expect("supported"));
+        }
+        all
+    };
+    // The second one finds the generic kernels of the first.
+    assert_eq!([chunks(32), chunks(64)], [[Some(16); 2]; 2]);
 }
 
 /// Chunks run as all steps do where layers have been tuned, though their graphs have not.
