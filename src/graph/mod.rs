@@ -70,7 +70,7 @@ pub use dynamic_slice::{DynamicSlice, SliceCopy};
 pub use fraction::Fraction;
 pub(crate) use fraction::common_denominator;
 pub use gradient::{Saved, Staged, Vjp};
-pub(crate) use gradient::{cone, zero_beyond_lengths};
+pub(crate) use gradient::{cone, slot, zero_beyond_lengths};
 pub(crate) use json::{
     JsonReal, TensorJson, read_operation, read_tensors, reference, referred, write_operation,
     write_tensor,

@@ -273,7 +273,7 @@ impl CheckpointedRnn {
                 copy(stream, drawn, reserve)?;
                 self.rnn.forward_pass(stream, rows, &own, false)?;
             }
-            for (nth, [last, first]) in GRADIENTS.into_iter().enumerate() {
+            for (nth, [last, first]) in Pass::BackwardData.states().into_iter().enumerate() {
                 if self.sizes.part[nth] == 0 {
                     continue;
                 }
@@ -381,7 +381,7 @@ impl CheckpointedRnn {
             }
         }
         own.slots.set(Role::Reserve, reserve.piece(0, places.gradients));
-        for (nth, [first, last]) in STATES.into_iter().enumerate() {
+        for (nth, [first, last]) in Pass::Forward.states().into_iter().enumerate() {
             if self.sizes.part[nth] == 0 {
                 continue;
             }
@@ -404,14 +404,6 @@ impl CheckpointedRnn {
         Ok(own)
     }
 }
-
-/// States before and after a part, and the gradients after and before it: of `h` and of the others.
-const STATES: [[Role; 2]; 2] =
-    [[Role::HInitial, Role::HFinal], [Role::StatesInitial, Role::StatesFinal]];
-const GRADIENTS: [[Role; 2]; 2] = [
-    [Role::HFinalGradient, Role::HInitialGradient],
-    [Role::StatesFinalGradient, Role::StatesInitialGradient],
-];
 
 /// Copies as many bytes as both have.
 fn copy(stream: &Stream, from: Slot, to: Slot) -> Result<()> {

@@ -30,12 +30,7 @@ impl Kiln {
         graph: &OperationGraph,
         like: &ExecutionPlan,
     ) -> Result<ExecutionPlan> {
-        let divided = divided_like(graph, like.graph(), &like.parts());
-        let shared = divided.map(|parts| self.plan_parts_sharing(graph, parts, like.kernels()));
-        match shared {
-            Some(Ok(plan)) => Ok(plan),
-            Some(Err(_)) | None => self.plan_anew(graph),
-        }
+        self.plan_divided(graph, divided_like(graph, like.graph(), &like.parts()), like)
     }
 
     /// Plans a graph that is a cut of another plan's, but for its number of rows and for what
@@ -49,8 +44,18 @@ impl Kiln {
         graph: &OperationGraph,
         of: &ExecutionPlan,
     ) -> Result<ExecutionPlan> {
-        let shared = cut(graph, &of.parts())
-            .map(|parts| self.plan_parts_sharing(graph, parts, of.kernels()));
+        self.plan_divided(graph, cut(graph, &of.parts()), of)
+    }
+
+    /// Plans a graph in these parts, if it can be divided so, sharing the kernels of a plan; by
+    /// itself otherwise.
+    fn plan_divided(
+        &self,
+        graph: &OperationGraph,
+        parts: Option<Vec<Part>>,
+        like: &ExecutionPlan,
+    ) -> Result<ExecutionPlan> {
+        let shared = parts.map(|parts| self.plan_parts_sharing(graph, parts, like.kernels()));
         match shared {
             Some(Ok(plan)) => Ok(plan),
             Some(Err(_)) | None => self.plan_anew(graph),

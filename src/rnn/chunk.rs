@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::{Math, Mode, Pointwise};
-use crate::graph::{Direction, Op, OperationGraph, RowLayout, Semantics};
+use crate::graph::{Direction, Op, OperationGraph, RowLayout, slot};
 use crate::rnn::chunk_data::DataChunks;
 use crate::rnn::lower::{Extent, Network, Place};
 use crate::rnn::network::Rnn;
@@ -112,20 +112,15 @@ impl Network {
     /// Bytes of the states that a chunk leaves to the next one, at most.
     pub(crate) fn states_between(&self) -> u64 {
         let math = self.rnn.math().dtype().bytes();
-        let bytes = |uid: i64, slot: &str| {
-            let tensor = self.graph.tensor(uid).expect("operations name known tensors");
-            let own = tensor.dtype.bytes();
-            let width = if slot == "states_final" { own.max(math) } else { own };
-            let bytes = tensor.dims.iter().product::<i64>() as u64 * width as u64;
-            bytes.next_multiple_of(ALIGNMENT_MAX as u64)
-        };
         let mut sum = 0;
         for operation in self.graph.operations() {
             let Op::Recurrence(op) = &operation.op else { continue };
-            for (slot, uid) in op.slots().outputs.iter().zip(&operation.outputs) {
-                if ["h_final", "states_final"].contains(slot) {
-                    sum += bytes(*uid, slot);
-                }
+            for (name, least) in [("h_final", 0), ("states_final", math)] {
+                let Some(uid) = slot(op, operation, name) else { continue };
+                let tensor = self.graph.tensor(uid).expect("operations name known tensors");
+                let width = tensor.dtype.bytes().max(least);
+                let bytes = tensor.dims.iter().product::<i64>() as u64 * width as u64;
+                sum += bytes.next_multiple_of(ALIGNMENT_MAX as u64);
             }
         }
         sum

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 use crate::expr::{Math, Mode, Pointwise};
-use crate::graph::{Op, Operation, OperationGraph, Semantics, cone};
+use crate::graph::{Op, Operation, OperationGraph, Semantics, cone, slot};
 use crate::rnn::lower::{Network, Place};
 use crate::rnn::role::Role;
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
@@ -76,9 +76,10 @@ impl Network {
                 })
                 .collect();
             let own: Vec<usize> = cone(graph, &own, recurs).into_iter().collect();
+            let [h, states] = layer.offsets;
             let read = [
-                (layer.h_final, Role::HFinalGradient, layer.offsets[0]),
-                (layer.states_final, Role::StatesFinalGradient, layer.offsets[1]),
+                Place { uid: layer.h_final, role: Role::HFinalGradient, offset: h },
+                Place { uid: layer.states_final, role: Role::StatesFinalGradient, offset: states },
             ];
             after.push(self.with_places(graph.subgraph(&own)?, &read));
         }
@@ -93,14 +94,8 @@ impl Network {
         let mut ends = [0; 2];
         for operation in self.graph.operations() {
             let Op::Recurrence(op) = &operation.op else { continue };
-            let slots = op.slots();
-            let find = |names: &[&str], uids: &[i64], wanted: &str| {
-                let at = names.iter().position(|name| *name == wanted)?;
-                Some(uids[at])
-            };
-            let written = |name: &str| find(&slots.outputs, &operation.outputs, name);
-            let read = |name: &str| find(&slots.inputs, &operation.inputs, name);
-            let (h_final, states_final) = (written("h_final")?, written("states_final")?);
+            let of_slot = |name: &str| slot(op, operation, name);
+            let (h_final, states_final) = (of_slot("h_final")?, of_slot("states_final")?);
             if !op.backward || op.with.h_initial {
                 return None;
             }
@@ -112,7 +107,7 @@ impl Network {
                 Some(offset / width)
             };
             let offsets = [place(0, h_final)?, place(1, states_final)?];
-            let states = read("states_initial")?;
+            let states = of_slot("states_initial")?;
             layers.push(Layer { h_final, states, states_final, offsets });
         }
         Some(layers)
@@ -135,8 +130,8 @@ impl Network {
                 (copy.build()?, written)
             }
         };
-        let written = (written, Role::StatesInitialGradient, layer.offsets[1]);
-        Ok(self.with_places(graph, &[written]))
+        let (role, offset) = (Role::StatesInitialGradient, layer.offsets[1]);
+        Ok(self.with_places(graph, &[Place { uid: written, role, offset }]))
     }
 
     /// The network of these operations, all steps of a chunk, whose layers begin with what others
@@ -160,28 +155,27 @@ impl Network {
             inputs.insert(at.expect("it is one now"), fresh);
             let [h, states] = layer.offsets;
             places.extend([
-                (fresh, Role::HFinalGradient, h),
-                (layer.h_final, Role::HInitialGradient, h),
-                (layer.states, Role::StatesFinalGradient, states),
-                (layer.states_final, Role::StatesInitialGradient, states),
+                Place { uid: fresh, role: Role::HFinalGradient, offset: h },
+                Place { uid: layer.h_final, role: Role::HInitialGradient, offset: h },
+                Place { uid: layer.states, role: Role::StatesFinalGradient, offset: states },
+                Place {
+                    uid: layer.states_final,
+                    role: Role::StatesInitialGradient,
+                    offset: states,
+                },
             ]);
         }
         Ok(self.with_places(OperationGraph::new(tensors, operations)?, &places))
     }
 
     /// A network of a part of the graph, some of whose tensors are elsewhere.
-    fn with_places(&self, graph: OperationGraph, elsewhere: &[(i64, Role, i64)]) -> Network {
-        let others = elsewhere.iter().map(|(uid, role, offset)| Place {
-            uid: *uid,
-            role: *role,
-            offset: *offset,
-        });
-        let is_elsewhere = |uid: i64| elsewhere.iter().any(|(own, ..)| *own == uid);
-        let own = self.places.iter().filter(|place| !is_elsewhere(place.uid)).copied();
+    fn with_places(&self, graph: OperationGraph, elsewhere: &[Place]) -> Network {
+        let is_elsewhere = |uid: i64| elsewhere.iter().any(|place| place.uid == uid);
+        let own = self.places.iter().filter(|place| !is_elsewhere(place.uid));
         let touched = |place: &Place| {
             graph.inputs().chain(graph.outputs()).any(|tensor| tensor.uid == place.uid)
         };
-        let mut places: Vec<Place> = own.chain(others).filter(touched).collect();
+        let mut places: Vec<Place> = own.chain(elsewhere).copied().filter(touched).collect();
         places.sort_by_key(|place| place.uid);
         Network { graph, places, ..self.clone() }
     }

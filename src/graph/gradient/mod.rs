@@ -27,6 +27,7 @@ use crate::graph::OperationGraph;
 pub(crate) use crate::graph::gradient::cone::cone;
 use crate::graph::gradient::keeping::keeping;
 pub(crate) use crate::graph::gradient::lengths::zero_beyond_lengths;
+pub(crate) use crate::graph::gradient::recurrence::slot;
 use crate::graph::gradient::reverse::reversed;
 pub use crate::graph::gradient::saved::{Saved, Vjp};
 pub use crate::graph::gradient::staged::Staged;

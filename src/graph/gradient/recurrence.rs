@@ -160,7 +160,7 @@ pub(super) fn recurrence(tape: &mut Tape<'_>, op: &Recurrence, of: &Operation) -
 }
 
 /// The tensor in a slot.
-fn slot(op: &Recurrence, of: &Operation, name: &str) -> Option<i64> {
+pub(crate) fn slot(op: &Recurrence, of: &Operation, name: &str) -> Option<i64> {
     let slots = op.slots();
     let inputs = slots.inputs.iter().zip(&of.inputs);
     let mut all = inputs.chain(slots.outputs.iter().zip(&of.outputs));
