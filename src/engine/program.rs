@@ -167,9 +167,11 @@ impl Builder<'_> {
             None => Seed::Input(inputs.next().expect("the operation was checked")),
         };
         let offset = inputs.next().expect("the operation was checked");
+        let subsequence = inputs.next();
         let at = operation.outputs[0] as usize;
         let result = &self.graph.tensors[at];
-        let draw = Draw { distribution: op.distribution, seed, offset, dtype: result.dtype };
+        let draw =
+            Draw { distribution: op.distribution, seed, offset, subsequence, dtype: result.dtype };
         self.sources.push(Source::Position(at));
         let name = if result.name.is_empty() { "random" } else { &result.name };
         self.values[at] = Some(self.program.random(name, draw));

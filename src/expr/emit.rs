@@ -172,6 +172,13 @@ impl Emitter<'_> {
             Seed::Input(at) => format!("i64({})", self.inputs[at]),
         };
         let offset = format!("i64({})", self.inputs[draw.offset]);
+        let position = &match draw.subsequence {
+            None => position.to_owned(),
+            Some(at) => {
+                let subsequence = self.inputs[at].clone();
+                self.call("position_from", &[&subsequence, position])
+            }
+        };
         let math = draw.math();
         let [first, second] = match draw.distribution.rounded(math) {
             Distribution::Bernoulli { probability } => {

@@ -40,5 +40,5 @@ pub use lines::Lines;
 pub use mode::{Mode, ModeClass};
 pub use pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
 pub use program::{Input, InputKind, Instruction, Program, Value};
-pub(crate) use random::words as random_words;
 pub use random::{Distribution, Draw, Seed};
+pub(crate) use random::{position_from, words as random_words};

@@ -252,6 +252,7 @@ impl Program {
         let drawn_from = |draw: &Draw| {
             Value::Input(draw.offset) == value
                 || matches!(draw.seed, Seed::Input(at) if Value::Input(at) == value)
+                || draw.subsequence.is_some_and(|at| Value::Input(at) == value)
         };
         self.outputs.contains(&value)
             || self.instructions.iter().any(|line| line.operands.contains(&value))
@@ -285,7 +286,7 @@ fn wide(dtype: DType) -> DType {
 
 impl fmt::Display for Program {
     /// Prints one line per random number, `keep: f32 = bernoulli{probability=0.9}(seed, offset)`,
-    /// and per instruction, `y: bf16 = relu_fwd(sum)`.
+    /// with a subsequence if there is one, and per instruction, `y: bf16 = relu_fwd(sum)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, draw) in self.draws().filter(|(at, _)| self.reads(Value::Input(*at))) {
             let seed = match draw.seed {
@@ -293,7 +294,11 @@ impl fmt::Display for Program {
                 Seed::Input(at) => escaped(self.name(Value::Input(at))),
             };
             let [name, offset] = [at, draw.offset].map(|at| escaped(self.name(Value::Input(at))));
-            writeln!(f, "{name}: {} = {}({seed}, {offset})", draw.dtype, draw.distribution)?;
+            write!(f, "{name}: {} = {}({seed}, {offset}", draw.dtype, draw.distribution)?;
+            if let Some(at) = draw.subsequence {
+                write!(f, ", {}", escaped(self.name(Value::Input(at))))?;
+            }
+            writeln!(f, ")")?;
         }
         for instruction in &self.instructions {
             let operands: Vec<Cow<'_, str>> =

@@ -3,7 +3,8 @@
 //! Philox4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") is a function
 //! of a key and a counter to four words of 32 bits. As PyTorch's generator has it, the seed is the
 //! key, and the counter is the offset and the subsequence, 64 bits each, the lowest word first.
-//! Element `e` of a tensor, in row-major order, has subsequence `e / 4` and word `e % 4`.
+//! Element `e` of a tensor, in row-major order, has subsequence `e / 4` and word `e % 4`; in a part
+//! of one, subsequences count from the one of its first element.
 
 use std::f64::consts::PI;
 use std::fmt;
@@ -50,6 +51,8 @@ pub struct Draw {
     pub seed: Seed,
     /// The program's input that holds the offset.
     pub offset: usize,
+    /// The program's input that holds the subsequence at position 0, if that is not 0.
+    pub subsequence: Option<usize>,
     /// Type of the number.
     pub dtype: DType,
 }
@@ -192,10 +195,16 @@ impl Draw {
             Seed::Value(seed) => seed,
             Seed::Input(at) => inputs[at] as i64,
         };
-        let (offset, position) = (inputs[self.offset] as i64, position as u64);
+        let offset = inputs[self.offset] as i64;
+        let position = position_from(self.subsequence.map(|at| inputs[at] as i64), position as u64);
         let exact = self.distribution.value(self.math(), words(seed, offset, position), position);
         self.dtype.round(exact)
     }
+}
+
+/// The position of an element, given the subsequence of the first one.
+pub(crate) fn position_from(subsequence: Option<i64>, position: u64) -> u64 {
+    (subsequence.unwrap_or(0) as u64).wrapping_mul(4).wrapping_add(position)
 }
 
 /// The words of the element at a position and of those beside it.
@@ -293,11 +302,13 @@ mod tests {
         assert_eq!(words(0, 0, 3), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         let seed = 0x299f_31d0_a409_3822_u64 as i64;
         let offset = 0x85a3_08d3_243f_6a88_u64 as i64;
-        let position = 0x0370_7344_1319_8a2e_u64 * 4 + 1;
-        assert_eq!(
-            words(seed, offset, position),
-            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
-        );
+        let subsequence = 0x0370_7344_1319_8a2e;
+        for position in [subsequence as u64 * 4 + 1, position_from(Some(subsequence - 2), 9)] {
+            assert_eq!(
+                words(seed, offset, position),
+                [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+            );
+        }
     }
 
     #[test]

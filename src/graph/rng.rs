@@ -16,8 +16,9 @@ use crate::tensor::TensorDesc;
 ///
 /// The key is the seed. The counter is the offset, a tensor of one element, and the subsequence,
 /// both of 64 bits: the element at position `e` in row-major order is drawn from word `e % 4` of
-/// subsequence `e / 4`, whatever its tensor's strides. Numbers of different offsets, and of
-/// different seeds, are independent. The offset counts blocks of four words, PyTorch's counts
+/// subsequence `e / 4`, whatever its tensor's strides. A part of a tensor is drawn as in the whole
+/// one where subsequences count from that of its first element. Numbers of different offsets, and
+/// of different seeds, are independent. The offset counts blocks of four words, PyTorch's counts
 /// words: a generator at `philox_offset` o draws as this does at offset `o / 4`.
 ///
 /// Numbers are computed in the math precision and rounded to the result's type.
@@ -27,6 +28,8 @@ pub struct Rng {
     pub distribution: Distribution,
     /// The seed; `None` where it is a tensor of one element.
     pub seed: Option<i64>,
+    /// Whether a tensor of one element has the subsequence of the first elements; else it is 0.
+    pub subsequence: bool,
     /// Precision of the computation, f32 or f64.
     pub math: Math,
 }
@@ -34,7 +37,7 @@ pub struct Rng {
 impl Rng {
     /// Numbers of this distribution in f32, with seed 0.
     pub const fn new(distribution: Distribution) -> Rng {
-        Rng { distribution, seed: Some(0), math: Math::F32 }
+        Rng { distribution, seed: Some(0), subsequence: false, math: Math::F32 }
     }
 
     /// 1 with this probability, else 0.
@@ -60,6 +63,12 @@ impl Rng {
         Rng { seed, ..self }
     }
 
+    /// Makes the subsequence of the first elements a tensor.
+    #[must_use]
+    pub const fn from_subsequence(self) -> Rng {
+        Rng { subsequence: true, ..self }
+    }
+
     /// Sets the precision of the computation.
     #[must_use]
     pub const fn math(self, math: Math) -> Rng {
@@ -81,8 +90,12 @@ impl Semantics for Rng {
     }
 
     fn slots(&self) -> Slots {
-        let inputs: &[&'static str] =
-            if self.seed.is_none() { &["seed", "offset"] } else { &["offset"] };
+        let inputs: &[&'static str] = match (self.seed, self.subsequence) {
+            (Some(_), false) => &["offset"],
+            (Some(_), true) => &["offset", "subsequence"],
+            (None, false) => &["seed", "offset"],
+            (None, true) => &["seed", "offset", "subsequence"],
+        };
         Slots::new(inputs, &["y"])
     }
 
@@ -136,6 +149,9 @@ impl fmt::Display for Rng {
         write!(f, "rng[{}", self.distribution)?;
         if let Some(seed) = self.seed {
             write!(f, ", seed {seed}")?;
+        }
+        if self.subsequence {
+            f.write_str(", from a subsequence")?;
         }
         if self.math == Math::F64 {
             f.write_str(", f64")?;

@@ -263,9 +263,9 @@ impl PersistentRnn {
     ///
     /// Layers run side by side, each a chunk behind the one that it reads, in forward passes and in
     /// backward passes of the data, where a network that goes forward has several, its vectors lie
-    /// step by step, no history is asked for, and nothing is dropped between layers; a projected
-    /// network's backward pass runs in turn. They do on streams of the network's own, which the
-    /// caller's stream waits for. Results are the same bits.
+    /// step by step, and no history is asked for; a projected network's backward pass runs in turn.
+    /// They do on streams of the network's own, which the caller's stream waits for. Results are
+    /// the same bits.
     ///
     /// `None`, as it is built: by the cost model, where launches may overlap
     /// ([`Config::overlap_launches`](crate::Config::overlap_launches)). Others are rounded up to a

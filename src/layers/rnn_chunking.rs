@@ -104,7 +104,9 @@ impl Chunking {
             built.push(plans.within(whole, [own, steps])?);
         }
         let built = built.try_into().ok()?;
-        let wavefront = Wavefront::new(pass, (chunks, count), whole, built, ends, lengths)?;
+        let elements = self.batch * rnn.state_size();
+        let wavefront =
+            Wavefront::new(pass, (chunks, count), whole, built, ends, lengths, elements)?;
         Some(Order::SideBySide(Box::new(wavefront)))
     }
 
@@ -147,7 +149,9 @@ impl Chunking {
 mod tests {
     use super::*;
     use crate::device::DeviceChoice;
+    use crate::dropout::DropoutDescriptor;
     use crate::dtype::DType;
+    use crate::expr::Real;
     use crate::layers::rnn_pack::RnnSlots;
     use crate::layers::rnn_sizes::has_others;
     use crate::plan::{Config, DeviceMemory, Slot};
@@ -159,10 +163,15 @@ mod tests {
         let kiln = Kiln::open(Config { device, ..Config::default() }).expect("it opens");
         let batch = 3;
         let none = Optional::default();
+        let dropout = DropoutDescriptor::set(Real::new(0.5), 1).expect("valid");
         for (rnn, with) in [
             (Rnn::lstm(64, 64).dtype(DType::F16).layers(2), none),
             (Rnn::gru(32, 48).layers(3), Optional { lengths: true, ..none }),
             (Rnn::lstm(64, 64).dtype(DType::Bf16).layers(2), Optional { reserve: true, ..none }),
+            (
+                Rnn::gru(48, 64).layers(3).dropout(dropout),
+                Optional { reserve: true, lengths: true, ..none },
+            ),
         ] {
             let with = with.with_all_states(has_others(&rnn));
             for (steps, of_chunk) in [(33, 16), (100, 64), (87, 16), (512, 64)] {

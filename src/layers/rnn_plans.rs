@@ -125,7 +125,8 @@ impl Pass {
     /// The networks of the pass in training.
     pub(super) fn of_training(self, training: &Training) -> Result<Vec<Network>> {
         match self {
-            Pass::Forward | Pass::ForwardChunk => Ok(vec![training.forward.clone()]),
+            Pass::Forward => Ok(vec![training.forward.clone()]),
+            Pass::ForwardChunk => Ok(vec![training.forward_chunk()?]),
             Pass::BackwardData => Ok(vec![training.data.clone()]),
             Pass::DataChunk => Ok(vec![training.data.data_in_chunks()?.chunk]),
             Pass::BackwardWeights => {
@@ -271,11 +272,15 @@ impl Built {
         self.plans.iter().map(|of| of.plan.workspace_bytes()).max().unwrap_or(0)
     }
 
-    /// The same for some of the steps of a pass: all but the states are where they are in that of
-    /// all steps, and move on with the steps. `None` where there is something else.
+    /// The same for some of the steps of a pass: all but the states, and what dropouts begin with,
+    /// are where they are in that of all steps, and move on with the steps. `None` where there is
+    /// something else.
     pub(super) fn within(mut self, whole: &Built, [own, all]: [i64; 2]) -> Option<Built> {
         let ([chunk], [whole_plan]) = (&mut self.plans[..], &whole.plans[..]) else { return None };
-        let moves = |view: &View| !IN_PLACE.as_flattened().contains(&view.role);
+        let stays = |role: &Role| {
+            IN_PLACE.as_flattened().contains(role) || *role == Role::DropoutSubsequence
+        };
+        let moves = |view: &View| !stays(&view.role);
         let uids = whole_plan.plan.tensors();
         let mut places = uids.zip(&whole_plan.views).filter(|(_, view)| moves(view));
         let views = chunk.plan.tensors().zip(&mut chunk.views);

@@ -19,6 +19,9 @@ use crate::rnn::{ALIGNMENT as TENSOR_ALIGNMENT, Role};
 /// Chunks have a multiple of so many steps, so that vectors of each are aligned as those of all.
 const STEPS_UNIT: i64 = 16;
 
+/// Random numbers of a subsequence ([`crate::graph::Rng`]); chunks begin with one.
+const WORDS: i64 = 4;
+
 /// What a chunk of a layer takes beyond its steps, in microseconds: two launches, of which one
 /// waits for another stream, and the weights.
 const BOUNDARY_US: f64 = 8.0;
@@ -97,6 +100,8 @@ pub(super) struct Wavefront {
     between: [Between; 2],
     /// What computes the lengths of sequences in a chunk, if they have any.
     lengths: Option<Lengths>,
+    /// Elements of a dropout at a step.
+    step_elements: i64,
     /// Bytes of the workspace for a chunk, and for that of the last steps.
     piece_bytes: [u64; 2],
     /// Bytes of the lengths at the end of each.
@@ -136,6 +141,7 @@ impl Wavefront {
         built: [Built; 2],
         ends: Ends,
         lengths: Option<Lengths>,
+        step_elements: i64,
     ) -> Option<Wavefront> {
         let [own, last] = built.each_ref().map(Built::first_plan);
         let runs_as = |plan: &ExecutionPlan| plan.runs_as_part_of(whole.first_plan());
@@ -165,6 +171,7 @@ impl Wavefront {
             roles,
             between,
             lengths,
+            step_elements,
             piece_bytes,
             lengths_bytes,
         })
@@ -213,7 +220,10 @@ impl Wavefront {
             }
             Slot::Value(_) => false,
         };
-        let own = self.roles.iter().filter_map(|(role, _)| pack.slot(*role));
+        // What dropouts are drawn from lies in the reserve space.
+        let drawn = [Role::DropoutSeeds, Role::DropoutPositions];
+        let roles = || self.roles.iter().filter(|(role, _)| !drawn.contains(role));
+        let own = roles().filter_map(|(role, _)| pack.slot(*role));
         if !own.chain(pack.workspace).all(|slot| is_own(&slot)) {
             return false;
         }
@@ -225,7 +235,7 @@ impl Wavefront {
             Some(Slot::Memory { address, bytes, .. }) => Some((None, address, bytes)),
             _ => None,
         };
-        let places = || self.roles.iter().filter_map(place).chain(workspace);
+        let places = || roles().filter_map(place).chain(workspace);
         let is_written = |role: Option<Role>| role.is_none_or(Role::is_output);
         let in_place = |one: Option<Role>, other: Option<Role>| {
             let pairs = IN_PLACE.iter().map(|[read, written]| [Some(*read), Some(*written)]);
@@ -364,6 +374,8 @@ impl Wavefront {
             own.set(Role::Lengths, behind);
         }
         let (mut stage, last_stage) = (0, self.stages - 1);
+        let drawn = first * self.step_elements / WORDS;
+        own.set(Role::DropoutSubsequence, Slot::Value(drawn as f64));
         let queue = |kernel: &Queued<'_>| {
             // A capture may have other kernels than executions outside.
             let next = kernel.stage().min(last_stage);

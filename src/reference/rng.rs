@@ -1,7 +1,7 @@
 //! Random numbers.
 
 use crate::dtype::DType;
-use crate::expr::{Distribution, Math, Real, random_words};
+use crate::expr::{Distribution, Math, Real, position_from, random_words};
 use crate::graph::Rng;
 use crate::reference::approx::Approx;
 use crate::reference::{Expected, Operand};
@@ -9,11 +9,14 @@ use crate::tensor::TensorDesc;
 
 pub(super) fn evaluate(op: &Rng, operands: &[Operand<'_>], output: &TensorDesc) -> Expected {
     let number = |operand: &Operand<'_>| operand.expected.values[0] as i64;
-    let offset = number(operands.last().expect("the operation was checked"));
-    let seed = op.seed.unwrap_or_else(|| number(&operands[0]));
+    let mut given = operands.iter().map(number);
+    let mut next = || given.next().expect("the operation was checked");
+    let seed = op.seed.unwrap_or_else(&mut next);
+    let offset = next();
+    let subsequence = op.subsequence.then(next);
     let dtype = op.math.dtype();
     let element = |position: i64| {
-        let position = position as u64;
+        let position = position_from(subsequence, position as u64);
         let words = random_words(seed, offset, position);
         let value = op.distribution.value(op.math, words, position);
         match op.distribution {

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::{Math, Mode, Pointwise};
-use crate::graph::{Direction, Op, OperationGraph, RowLayout, slot};
+use crate::graph::{Direction, Op, Operation, OperationGraph, RowLayout, slot};
 use crate::rnn::chunk_data::DataChunks;
 use crate::rnn::lower::{Extent, Network, Place};
 use crate::rnn::network::Rnn;
@@ -14,21 +14,20 @@ use crate::tensor::ALIGNMENT_MAX;
 
 impl Rnn {
     /// Whether layers may run side by side in a pass: a layer goes from step to step, as the one
-    /// next to it does, and their vectors lie step by step. (A dropout numbers elements from the
-    /// first step on.)
+    /// next to it does, and their vectors lie step by step.
     pub(crate) fn runs_in_chunks(&self, with: Optional) -> bool {
         let in_order =
             self.direction == Direction::Forward && self.layout == RowLayout::SequenceMajor;
-        let drops = with.reserve && self.dropouts() > 0;
-        self.layers > 1 && in_order && !(with.history || drops)
+        self.layers > 1 && in_order && !with.history
     }
 
     /// The network of a forward pass for some of the steps, whose states have the type that they
-    /// have between steps: nothing is rounded where another such network goes on.
+    /// have between steps: nothing is rounded where another such network goes on, and dropouts go
+    /// on from [`Role::DropoutSubsequence`].
     pub(crate) fn chunk(&self, extent: Extent, with: Optional) -> Result<Network> {
         let states = self.math().dtype();
         match with.reserve {
-            true => Ok(self.training_of(extent, with, states)?.forward),
+            true => self.training_of(extent, with, states)?.forward_chunk(),
             false => self.lowered(extent, with, states),
         }
     }
@@ -64,6 +63,11 @@ impl Rnn {
 }
 
 impl Training {
+    /// The network of the forward pass, for some of the steps ([`Rnn::chunk`]).
+    pub(crate) fn forward_chunk(&self) -> Result<Network> {
+        self.forward.clone().drawn_from_a_step()
+    }
+
     /// The graphs of both passes that run in chunks, as a layer plans them; none where there are no
     /// such passes.
     pub(super) fn graphs_of_chunks(&self) -> Result<Vec<OperationGraph>> {
@@ -82,6 +86,28 @@ impl Training {
 }
 
 impl Network {
+    /// The same, whose dropouts begin with [`Role::DropoutSubsequence`], if there are any.
+    pub(super) fn drawn_from_a_step(self) -> Result<Network> {
+        let draws = |of: &&Operation| matches!(of.op, Op::Rng(_));
+        let Some(first) = self.graph.operations().iter().find(draws) else { return Ok(self) };
+        let rank = self.graph.tensor(first.outputs[0])?.dims.len();
+        let mut graph = OperationGraph::builder();
+        self.graph.tensors().iter().for_each(|tensor| _ = graph.tensor(tensor.clone()));
+        let role = Role::DropoutSubsequence;
+        let uid = graph.scalar(role.name(), rank, DType::I64);
+        for Operation { op, inputs, outputs } in self.graph.operations() {
+            match op {
+                Op::Rng(op) => {
+                    let op = Op::Rng(op.from_subsequence());
+                    graph.operation_into(op, &[inputs, &[uid][..]].concat(), outputs);
+                }
+                op => graph.operation_into(op.clone(), inputs, outputs),
+            }
+        }
+        let places = [self.places, vec![Place { uid, role, offset: 0 }]].concat();
+        Ok(Network { graph: graph.build()?, places, ..self })
+    }
+
     /// The graphs of the network's forward pass in chunks, as a layer plans them: with all states;
     /// none where it has no such pass.
     pub(super) fn graphs_of_chunks(&self) -> Result<Vec<OperationGraph>> {

@@ -84,7 +84,8 @@ impl Network {
             after.push(self.with_places(graph.subgraph(&own)?, &read));
         }
         let of_steps: Vec<usize> = of_steps.into_iter().collect();
-        Ok(DataChunks { before, chunk: self.steps(&layers, &of_steps)?, after })
+        let chunk = self.steps(&layers, &of_steps)?.drawn_from_a_step()?;
+        Ok(DataChunks { before, chunk, after })
     }
 
     /// The layers of a backward pass, the last one first; `None` where one does not hand on all

@@ -396,6 +396,7 @@ impl Network {
             Role::StatesInitial | Role::StatesFinal => vec![pseudo_layers, batch, others],
             Role::Lengths => vec![batch],
             Role::DropoutSeeds | Role::DropoutPositions => vec![rnn.dropouts()],
+            Role::DropoutSubsequence => vec![1],
             Role::Reset => {
                 let mut dims = vectors(1);
                 dims.pop();
@@ -410,7 +411,7 @@ impl Network {
         };
         let dtype = match role {
             Role::Lengths | Role::DropoutPositions => DType::I32,
-            Role::DropoutSeeds => DType::I64,
+            Role::DropoutSeeds | Role::DropoutSubsequence => DType::I64,
             Role::Reset => DType::Bool,
             Role::Reserve => DType::U8,
             role @ (Role::Weights | Role::WeightNumbers) => rnn.weights_dtype(role),

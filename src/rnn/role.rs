@@ -27,6 +27,9 @@ pub enum Role {
     DropoutSeeds,
     /// Of training, for each dropout between layers the offset of its random numbers.
     DropoutPositions,
+    /// Of training in chunks of steps, the subsequence of a dropout's random numbers that a chunk
+    /// begins with, for all dropouts; a number that a call gives by value.
+    DropoutSubsequence,
     /// `dy`: the gradient of `y`.
     OutputGradient,
     /// `dhy`: the gradient of `h` after the last step.
@@ -60,7 +63,7 @@ pub enum Role {
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 25] = [
+    pub const ALL: [Role; 26] = [
         Role::Input,
         Role::Weights,
         Role::WeightNumbers,
@@ -72,6 +75,7 @@ impl Role {
         Role::UnitInputs,
         Role::DropoutSeeds,
         Role::DropoutPositions,
+        Role::DropoutSubsequence,
         Role::OutputGradient,
         Role::HFinalGradient,
         Role::StatesFinalGradient,
@@ -102,6 +106,7 @@ impl Role {
             Role::UnitInputs => "unit_inputs",
             Role::DropoutSeeds => "dropout_seeds",
             Role::DropoutPositions => "dropout_positions",
+            Role::DropoutSubsequence => "dropout_subsequence",
             Role::Output => "output",
             Role::HFinal => "h_n",
             Role::StatesFinal => "c_n",

@@ -69,7 +69,8 @@ pub fn gemm_dropout([m, n, k]: [i64; 3], dtype: DType, mask: bool) -> OperationG
     graph.build().unwrap()
 }
 
-/// `y = softmax-like weights of x with noise`: every distribution, and a seed in memory.
+/// `y = softmax-like weights of x with noise`: every distribution, a seed and a subsequence in
+/// memory.
 pub fn noise(dims: &[i64]) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", dims, DType::F32);
@@ -78,7 +79,9 @@ pub fn noise(dims: &[i64]) -> OperationGraph {
     let offset = graph.scalar("offset", dims.len(), DType::I64);
     let normal = graph.rng(Rng::normal(0.5, 2.0).seed(None), &[seed, offset], dims).unwrap();
     graph.name(normal, "jitter", DType::F32);
-    let uniform = graph.rng(Rng::uniform(-1.0, 1.0), &[offset], dims).unwrap();
+    let subsequence = graph.input("subsequence", &ones, DType::I64);
+    let uniform = Rng::uniform(-1.0, 1.0).from_subsequence();
+    let uniform = graph.rng(uniform, &[offset, subsequence], dims).unwrap();
     graph.name(uniform, "factor", DType::F16);
     let mut rows = dims.to_vec();
     rows[dims.len() - 1] = 1;
@@ -130,6 +133,7 @@ pub fn values(graph: &OperationGraph) -> Values {
     let value = |of: &TensorDesc| match of.name.as_str() {
         "seed" => vec![-1_234_567.0],
         "offset" => vec![(1_u64 << 33) as f64 + 7.0],
+        "subsequence" => vec![(1_u64 << 34) as f64 - 2.0],
         _ => harness::fill(of, of.uid as u64 + 3, 2.0),
     };
     graph.inputs().map(|of| (of.uid, value(of))).collect()
@@ -176,6 +180,47 @@ fn numbers_follow_positions_not_dimensions_or_strides() {
         assert_eq!(numbers(op, 3, &[7, 15], DType::F32), flat);
         assert_ne!(numbers(op, 4, &[105], DType::F32), flat);
         assert_ne!(numbers(op.seed(Some(1)), 3, &[105], DType::F32), flat);
+    }
+}
+
+/// From the subsequence of its first element on, a part has the numbers that the whole has there.
+#[test]
+fn a_part_is_drawn_as_in_the_whole() {
+    let (rows, columns, first) = (24, 20, 8);
+    let masked = |rows: i64, op: Rng| {
+        let mut graph = OperationGraph::builder();
+        let x = graph.input("x", &[rows, 16], DType::F16);
+        let w = graph.input("w", &[16, columns], DType::F16);
+        let sum = graph.matmul(Matmul::default(), x, w).unwrap();
+        graph.name(sum, "sum", DType::F32);
+        let slots = Op::Rng(op).slots().inputs;
+        let given: Vec<i64> = slots.iter().map(|slot| graph.scalar(slot, 2, DType::I64)).collect();
+        let keep = graph.rng(op, &given, &[rows, columns]).unwrap();
+        graph.output(keep, "keep", DType::Bool);
+        let y = graph.pointwise(Pointwise::new(Mode::Mul), &[sum, keep]).unwrap();
+        graph.output(y, "y", DType::F32);
+        graph.build().unwrap()
+    };
+    let whole = masked(rows, Rng::bernoulli(0.5));
+    let part = masked(rows - first, Rng::bernoulli(0.5).from_subsequence());
+    let x: Vec<f64> = (0..rows * 16).map(|at| (at % 13) as f64 - 6.0).collect();
+    let value = |of: &TensorDesc, from: i64| match of.name.as_str() {
+        "x" => x[(from * 16) as usize..].to_vec(),
+        "offset" => vec![5.0],
+        "subsequence" => vec![(first * columns / 4) as f64],
+        _ => (0..16 * columns).map(|at| (at % 7) as f64 - 3.0).collect(),
+    };
+    for kiln in harness::dialects() {
+        let [all, some] = [(&whole, 0), (&part, first)].map(|(graph, from)| {
+            let inputs = graph.inputs().map(|of| (of.uid, value(of, from))).collect();
+            let results = harness::run_plan(kiln, &kiln.plan(graph).unwrap(), &inputs).unwrap();
+            harness::compare(graph, &inputs, &results, "a part");
+            let of = |name: &str| results[&graph.tensor_named(name).unwrap().uid].clone();
+            [of("keep"), of("y")]
+        });
+        for (all, some) in all.iter().zip(&some) {
+            assert_eq!(all[(first * columns) as usize..], some[..]);
+        }
     }
 }
 
@@ -423,6 +468,13 @@ fn seeds_and_offsets_are_single_integers() {
     );
     refused(json!({"offset": null}), &[], "rng: key `offset` is missing");
     refused(
+        json!({"subsequence": "first"}),
+        &[json!({"name": "first", "dtype": "i64", "dims": [2]})],
+        "rng[bernoulli{probability=0.5}, seed 0, from a subsequence]: subsequence `first` is [2], \
+         expected one element",
+    );
+    refused(json!({"subsequence": 4}), &[], "rng: key `subsequence` is 4, expected a string");
+    refused(
         json!({"rng": "uniform", "probability": null, "minimum": 0, "maximum": 1}),
         &[json!({"name": "y", "dtype": "i32", "dims": [4]})],
         "rng[uniform{minimum=0, maximum=1}, seed 0]: `y` is i32, expected a floating-point type",
@@ -446,6 +498,11 @@ fn documents_say_all_of_random_numbers() {
             }),
             &seeds[..],
             "rng[normal{mean=-1.5, standard_deviation=0.25}, f64]",
+        ),
+        (
+            json!({"seed": -3, "subsequence": "seed"}),
+            &seeds[..],
+            "rng[bernoulli{probability=0.5}, seed -3, from a subsequence]",
         ),
     ] {
         let graph = OperationGraph::from_json(&problem(&keys, tensors)).unwrap();

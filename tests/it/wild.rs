@@ -235,6 +235,7 @@ impl Grown<'_> {
             Rng::uniform(-1.0, 1.5),
             Rng::normal(0.0, 0.5),
             Rng::bernoulli(0.5).seed(None),
+            Rng::uniform(0.0, 2.0).from_subsequence(),
         ]);
         let slots = Op::Rng(op).slots().inputs;
         let ones = vec![1; if self.chance(2) { 1 } else { self.rank }];

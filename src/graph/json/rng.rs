@@ -1,5 +1,5 @@
 //! JSON form of random numbers: the distribution under the key `rng`, its parameters by the
-//! document's names, and the seed, a number or a tensor.
+//! document's names, and the seed, a number or a tensor; a subsequence is a tensor.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,8 @@ pub(super) fn read(fields: &mut Fields) -> Result<Op> {
             Some(fields.optional("seed", expected, Value::as_i64)?.unwrap_or(0))
         }
     };
-    Ok(Op::Rng(Rng { distribution, seed, math: fields.math()? }))
+    let subsequence = fields.has("subsequence");
+    Ok(Op::Rng(Rng { distribution, seed, subsequence, math: fields.math()? }))
 }
 
 /// The attributes by key; what is usual is left out.
