@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares recurrent networks on one GPU, in one run: Kiln and torch.nn (cuDNN), inference.
+"""Compares recurrent networks on one GPU, in one run: Kiln and torch.nn (cuDNN).
 
 Every network is timed from its input vectors to its output: the input product is part of it. torch
 runs eager and replayed as a CUDA graph.
@@ -7,6 +7,8 @@ runs eager and replayed as a CUDA graph.
 The first group is the target: f16, one layer, one direction, where cuDNN has persistent kernels.
 The others are what it runs step by step: bf16, GRU, both directions, two layers, more than 1024
 units. Stacked ones have several layers, in chunks of steps as Kiln chooses and one after the other.
+All these are inference; a pass in training is a forward pass, and the gradients of the input and of
+all weights.
 
 Needs an NVIDIA GPU; PyTorch for the peers; the binary `kiln` for Kiln (in $KILN_BINARY, in
 ${CARGO_TARGET_DIR:-target}/release, or beside this file). What is missing is named, and the rest is
@@ -24,7 +26,8 @@ ABSENT = {"FlashRNN": "flashrnn"}
 
 
 def cases(steps):
-    """Networks by group: cell, units, batch, type, layers, both directions, layers in turn."""
+    """Networks by group: cell, units, batch, type, layers, both directions, layers in turn; in
+    training also the probability of dropping an element between layers."""
     persistent = [
         ("lstm", units, batch, "f16", 1, False, False)
         for units in (256, 512, 768, 1024)
@@ -47,8 +50,27 @@ def cases(steps):
         + [("gru", (512, 16, 2))]
         for in_turn in (False, True)
     ]
-    groups = {"persistent": persistent, "others": others, "stacked": stacked}
-    keys = ("cell", "hidden", "batch", "dtype", "layers", "bidirectional", "in_turn")
+    training = [
+        ("lstm", units, batch, "f16", 1, False, False, 0.0)
+        for units in (256, 512, 1024)
+        for batch in (8, 32, 128)
+    ] + [
+        ("gru", 512, 32, "f16", 1, False, False, 0.0),
+        ("lstm", 512, 32, "bf16", 1, False, False, 0.0),
+        ("lstm", 512, 32, "f16", 1, True, False, 0.0),
+        ("lstm", 512, 8, "f16", 2, False, False, 0.0),
+        ("lstm", 512, 8, "f16", 2, False, True, 0.0),
+        ("lstm", 512, 8, "f16", 2, False, False, 0.1),
+        ("lstm", 512, 32, "f16", 4, False, False, 0.1),
+        ("lstm", 512, 32, "f16", 4, False, True, 0.1),
+    ]
+    groups = {
+        "persistent": persistent,
+        "others": others,
+        "stacked": stacked,
+        "training": training,
+    }
+    keys = ("cell", "hidden", "batch", "dtype", "layers", "bidirectional", "in_turn", "dropout")
     return [
         dict(zip(keys, case), group=group, steps=steps)
         for group, cases_of in groups.items()
@@ -62,6 +84,8 @@ def kiln_command(case):
     for key in ("cell", "hidden", "batch", "steps", "layers", "dtype"):
         command.append(f"--{key}={case[key]}")
     command += [f"--chunk-steps={case['steps']}"] * case.get("in_turn", False)
+    if "dropout" in case:
+        command += ["--training", f"--dropout={case['dropout']}"]
     return command + ["--bidirectional"] * case["bidirectional"]
 
 
@@ -93,15 +117,29 @@ def torch_calls(torch, case):
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[case["dtype"]]
     of_cell = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[case["cell"]]
     units = case["hidden"]
-    network = of_cell(
-        units, units, num_layers=case["layers"], bidirectional=case["bidirectional"]
-    )
-    network = network.to(device="cuda", dtype=dtype).eval()
-    x = torch.randn(case["steps"], case["batch"], units, device="cuda", dtype=dtype)
+    trains = "dropout" in case
+    # What inference mode makes has no gradients.
+    with torch.inference_mode(not trains):
+        network = of_cell(
+            units,
+            units,
+            num_layers=case["layers"],
+            bidirectional=case["bidirectional"],
+            dropout=case.get("dropout", 0.0),
+        )
+        network = network.to(device="cuda", dtype=dtype).train(trains)
+        x = torch.randn(case["steps"], case["batch"], units, device="cuda", dtype=dtype)
+        wanted = [x.requires_grad_(), *network.parameters()] if trains else []
+        dy = torch.randn_like(network(x)[0]) if trains else None
 
-    def call():
+    def forward():
         return network(x)
 
+    def training():
+        with torch.inference_mode(False), torch.enable_grad():
+            return torch.autograd.grad(network(x)[0], wanted, dy)
+
+    call = training if trains else forward
     return {"eager": lambda: call, "graph": lambda: peers.captured(torch, call)}
 
 
@@ -109,13 +147,15 @@ def describe(case):
     """A line's beginning."""
     name = f"{case['cell']} {case['dtype']} H {case['hidden']} B {case['batch']}"
     name += f" L {case['layers']}" + (" both" if case["bidirectional"] else "")
+    name += f" dropout {case['dropout']}" if case.get("dropout") else ""
     return name + (" in turn" if case.get("in_turn", False) else "")
 
 
 def main():
     parser = peers.parser(__doc__)
     parser.add_argument("--steps", type=int, default=512, help="steps of a sequence")
-    parser.add_argument("--group", choices=("persistent", "others", "stacked"), help="only these networks")
+    groups = ("persistent", "others", "stacked", "training")
+    parser.add_argument("--group", choices=groups, help="only these networks")
     options = parser.parse_args()
     chosen = [case for case in cases(options.steps) if options.group in (None, case["group"])]
     name = "rnn" if options.group is None else f"rnn-{options.group}"

@@ -16,7 +16,8 @@ the exit status is 3, or 1 of check):
   check                                                   the tests
   pointwise                                               the demo chain
   fusion, or fusion-product, fusion-compile, fusion-copy  fused graphs
-  rnn, or rnn-persistent, rnn-others, rnn-stacked         recurrent networks
+  rnn, or rnn-persistent, rnn-others, rnn-stacked, rnn-training
+                                                          recurrent networks
   attention, or attention-64, attention-128, attention-256, attention-decode
                                                           attention by head size
   gradients                                               gradients of attention
@@ -46,7 +47,7 @@ run() {
     check) "$here/check.sh" "$@" ;;
     pointwise | fusion | rnn | attention | gradients | convolution) python3 "$here/$part.py" "$@" ;;
     fusion-product | fusion-compile | fusion-copy | rnn-persistent | rnn-others | rnn-stacked | \
-        convolution-forward | convolution-data | convolution-filter)
+        rnn-training | convolution-forward | convolution-data | convolution-filter)
         python3 "$here/${part%-*}.py" --group "${part#*-}" "$@"
         ;;
     attention-64 | attention-128 | attention-256)

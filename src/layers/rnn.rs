@@ -81,8 +81,8 @@ pub struct PersistentRnn {
 
 /// What runs a pass.
 #[derive(Clone)]
-struct Ready {
-    built: Built,
+pub(super) struct Ready {
+    pub(super) built: Built,
     /// How its layers run.
     order: Order,
 }
@@ -327,7 +327,7 @@ impl PersistentRnn {
     }
 
     /// The plans of a pass for a number of vectors, which are built if necessary.
-    fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Ready> {
+    pub(super) fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Ready> {
         let key = (pass, rows, with.with_all_states(self.has_others));
         if self.plans.get(&key).is_none_or(|ready| ready.is_outdated()) {
             let built = self.build(key)?;

@@ -8,7 +8,7 @@ use crate::layers::rnn_forward::needs_lengths;
 use crate::layers::rnn_pack::RnnPack;
 use crate::layers::rnn_plans::Pass;
 use crate::layers::weight_sum::WeightGradientMode;
-use crate::plan::{Memory, Slot};
+use crate::plan::{ExecutionPlan, Memory, Slot};
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
 
 /// Arguments of cuDNN's `cudnnRNNBackwardData_v8`; `None` is NULL.
@@ -123,6 +123,39 @@ impl PersistentRnn {
     ) -> Result<()> {
         self.expect_packed(Pass::BackwardWeights)?;
         self.backward(Pass::BackwardWeights, stream, rows, pack)
+    }
+
+    /// The plans of both backward passes over `steps` time steps with these optional tensors of
+    /// the forward pass, of the data and of the weights, which are built if necessary.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::backward_data`].
+    pub fn prepare_backward(
+        &mut self,
+        steps: i64,
+        with: Optional,
+    ) -> Result<[Vec<ExecutionPlan>; 2]> {
+        let rows = self.rows(Pass::BackwardData, steps)?;
+        self.prepared_backward(rows, with)
+    }
+
+    /// As [`PersistentRnn::prepare_backward`], for a packed network with `rows` vectors.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::backward_data_packed`].
+    pub fn prepare_backward_packed(
+        &mut self,
+        rows: i64,
+        with: Optional,
+    ) -> Result<[Vec<ExecutionPlan>; 2]> {
+        self.expect_packed(Pass::BackwardData)?;
+        self.prepared_backward(rows, with)
+    }
+
+    fn prepared_backward(&mut self, rows: i64, with: Optional) -> Result<[Vec<ExecutionPlan>; 2]> {
+        let with = Optional { history: false, reserve: true, ..with };
+        let mut plans = |pass| Ok(self.find(pass, rows, with)?.built.plans().cloned().collect());
+        Ok([plans(Pass::BackwardData)?, plans(Pass::BackwardWeights)?])
     }
 
     pub(super) fn backward(

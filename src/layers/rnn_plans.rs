@@ -246,6 +246,11 @@ impl Built {
         self.likes.iter().any(|(plan, tier)| plan.tier() != *tier)
     }
 
+    /// All plans.
+    pub(super) fn plans(&self) -> impl Iterator<Item = &ExecutionPlan> {
+        self.plans.iter().map(|of| &of.plan)
+    }
+
     /// The first plan: all of a forward pass, of one of the data, or of a chunk.
     pub(super) fn first_plan(&self) -> &ExecutionPlan {
         &self.plans[0].plan

@@ -114,7 +114,19 @@ fn bench_times_a_network() {
     let document = json(&succeeds(&arguments));
     assert!(document["build_ms"].as_f64().unwrap() > 0.0, "{document}");
     assert!(document["pass_us"].as_f64().unwrap() > 0.0, "{document}");
+    let trained = [&arguments[..], &["--layers", "2", "--training", "--dropout", "0.5"]].concat();
+    let document = json(&succeeds(&trained));
+    let alone = document["alone"].as_object().unwrap();
+    assert!(alone.len() == 3 && alone.values().all(|us| us.as_f64().unwrap() > 0.0), "{document}");
+    let kernels = document["kernels"].as_array().unwrap();
+    assert!(kernels.iter().any(|of| of.as_str().unwrap().contains("_backward_")), "{document}");
     fails(2, "--samples is 0", &["bench", "rnn", "--samples", "0"]);
+    fails(
+        2,
+        "probability 1, expected 0 to less than 1",
+        &[&trained[..9], &["--training", "--dropout", "1"]].concat(),
+    );
+    fails(2, "--training", &["bench", "rnn", "--dropout", "0.5"]);
     fails(2, "the input size is 0", &["bench", "rnn", "--hidden", "0"]);
 }
 
