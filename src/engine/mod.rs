@@ -30,6 +30,7 @@ mod pointwise;
 mod pointwise_loop;
 mod position;
 mod program;
+mod prologues;
 mod reduce;
 mod reduction;
 mod refine;
@@ -54,12 +55,21 @@ pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub(crate) use partition::Division;
 pub use partition::{Cut, Part, cuts, partition};
-pub use splits::splits_undone;
+pub use splits::{splits_fused, splits_undone};
 pub use support::{Engine, Supported};
 
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
+
+/// The cost model's prediction for a configuration, in microseconds; infinite where it is not legal.
+pub(crate) fn predicted_us(
+    supported: &dyn Supported,
+    model: &CostModel,
+    config: &EngineConfig,
+) -> f64 {
+    supported.work_of()(config).map_or(f64::INFINITY, |work| model.predicted_us(&work))
+}
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {

@@ -1,7 +1,8 @@
 //! Splitting a graph into parts that one engine each can run.
 //!
 //! The fewest kernels and, among those, the fewest bytes, as far as merging neighbours finds them
-//! (`clusters`, which says how much work that is at most).
+//! (`clusters`, which says how much work that is at most); but prologues of products are kernels
+//! of their own where the cost model says that they had better be (`prologues`).
 //!
 //! Where no engine takes a single operation, the graph is first written in what its operations
 //! mean: a gradient that reduces along several dimensions becomes several reductions. Where that
@@ -13,7 +14,9 @@ use std::fmt;
 use crate::engine::clusters::Clusters;
 use crate::engine::decompose::{primitives, primitives_beside};
 use crate::engine::heuristics::choose_behind;
-use crate::engine::{BehaviorNote, EngineConfig, Selection, Supported, choose, supported};
+use crate::engine::{
+    BehaviorNote, CostModel, EngineConfig, Selection, Supported, choose, prologues, supported,
+};
 use crate::error::{Error, Result};
 use crate::graph::{Op, Operation, OperationGraph};
 use crate::target::Target;
@@ -108,10 +111,12 @@ pub fn partition(
     target: &Target,
     selection: &Selection,
 ) -> Result<Vec<Part>> {
+    let apart = |part| prologues::apart(part, target, selection);
     if let Ok(config) = choose(graph.canonical(), target, selection) {
-        return Ok(vec![Part { graph: graph.clone(), config }]);
+        return Ok(apart(Part { graph: graph.clone(), config }));
     }
-    let parts = several_parts(graph, target, selection)?;
+    let parts: Vec<Part> =
+        several_parts(graph, target, selection)?.into_iter().flat_map(apart).collect();
     let is_passed = |of: &TensorDesc| graph.tensor(of.uid).map_or(true, |own| own.is_virtual);
     let without_workspace = selection.without.behavior.contains(&BehaviorNote::Workspace);
     if without_workspace && parts.iter().any(|part| part.graph.outputs().any(is_passed)) {
@@ -139,7 +144,15 @@ fn several_parts(
     })
 }
 
-fn parts_of(graph: &OperationGraph, target: &Target, selection: &Selection) -> Result<Vec<Part>> {
+/// The parts of a graph that merging finds.
+///
+/// # Errors
+/// As [`choose`].
+pub(super) fn parts_of(
+    graph: &OperationGraph,
+    target: &Target,
+    selection: &Selection,
+) -> Result<Vec<Part>> {
     let without_workspace = selection.without.behavior.contains(&BehaviorNote::Workspace);
     let part = |operations: &Vec<usize>| {
         let graph = graph.subgraph(operations)?;
@@ -331,10 +344,31 @@ fn cuts_within(graph: &OperationGraph, target: &Target, parts: &[(usize, &Part)]
         for first in (0..second).filter(|first| clusters.share(*first, second)) {
             let reasons = match clusters.between(first, second) {
                 true => vec!["another part lies between them".to_owned()],
-                false => clusters.reasons(&clusters.union(first, second)),
+                false => {
+                    let pair = [parts[first].1, parts[second].1];
+                    reasons(&clusters, pair, &clusters.union(first, second), graph, target)
+                }
             };
             cuts.push(Cut { parts: [parts[first].0, parts[second].0], reasons });
         }
     }
     cuts
+}
+
+/// Why two parts are not one, which has these operations of the graph.
+fn reasons(
+    clusters: &Clusters<'_>,
+    pair: [&Part; 2],
+    union: &[usize],
+    graph: &OperationGraph,
+    target: &Target,
+) -> Vec<String> {
+    let Ok(graph) = graph.subgraph(union) else { return clusters.reasons(union) };
+    let Ok(config) = choose(graph.canonical(), target, &Selection::default()) else {
+        return clusters.reasons(union);
+    };
+    let model = CostModel::of(target);
+    let us = |parts: &[Part]| prologues::parts_us(parts, target, &model);
+    let [one, two] = [us(&[Part { graph, config }]), us(&pair.map(Part::clone))];
+    vec![format!("{two:.1} us by the cost model, {one:.1} us as one kernel")]
 }

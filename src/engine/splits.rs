@@ -1,10 +1,13 @@
-//! Other splits of a graph than the one that merging finds: what one part fuses, in two.
+//! Other splits of a graph than the one that is found: what one part fuses, in two, and what two
+//! parts one behind the other do, in one.
 //!
-//! Merging counts kernels and bytes; whether an epilogue of a GEMM is profitable, or a reduction in
-//! it, only a measurement tells, and which kernels exist already, a cache.
+//! Merging counts kernels and bytes, and the cost model knows prologues; whether an epilogue of a
+//! GEMM is profitable, or a reduction in it, only a measurement tells, and which kernels exist
+//! already, a cache.
 
 use crate::engine::partition::Part;
 use crate::engine::{BehaviorNote, Selection, choose};
+use crate::graph::{Operation, OperationGraph};
 use crate::target::Target;
 
 /// Splits that are made of one: each costs a measurement of the whole graph.
@@ -38,4 +41,25 @@ pub fn splits_undone(parts: &[Part], target: &Target, selection: &Selection) -> 
         Some(split)
     };
     places.into_iter().step_by(step).filter_map(undone).collect()
+}
+
+/// The parts of a graph with two neighbours in one, where an engine runs that.
+pub fn splits_fused(
+    graph: &OperationGraph,
+    parts: &[Part],
+    target: &Target,
+    selection: &Selection,
+) -> Vec<Vec<Part>> {
+    let place = |own: &Operation| graph.operations().iter().position(|of| of == own);
+    let fused = |first: usize| {
+        let both = parts[first..first + 2].iter().flat_map(|part| part.graph.operations());
+        let mut operations: Vec<usize> = both.map(place).collect::<Option<_>>()?;
+        operations.sort_unstable();
+        let graph = graph.subgraph(&operations).ok()?;
+        let config = choose(graph.canonical(), target, selection).ok()?;
+        let mut fused = parts.to_vec();
+        fused.splice(first..first + 2, [Part { graph, config }]);
+        Some(fused)
+    };
+    (1..parts.len()).map(|second| second - 1).filter_map(fused).take(SPLITS_MAX).collect()
 }

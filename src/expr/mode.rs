@@ -35,6 +35,18 @@ macro_rules! modes {
                 match self { $(Mode::$variant => $name,)* }
             }
 
+            /// Whether it is a function of ten instructions and more.
+            pub(crate) const fn is_function(self) -> bool {
+                use Mode::*;
+                match self {
+                    Pow | Mod | Cos | Exp | Log | Sin | Tan | Erf => true,
+                    TanhFwd | SigmoidFwd | EluFwd | GeluFwd | SoftplusFwd | SwishFwd => true,
+                    GeluApproxTanhFwd | EluBwd | GeluBwd | SoftplusBwd | SwishBwd => true,
+                    GeluApproxTanhBwd | TanhBwd | SigmoidBwd => true,
+                    _ => false,
+                }
+            }
+
             /// Number and meaning of the operands.
             pub const fn class(self) -> ModeClass {
                 match self { $(Mode::$variant => ModeClass::$class,)* }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::{Level, debug, enabled};
 
-use crate::engine::{self, CostModel, EngineConfig, Mode, Part, Supported};
+use crate::engine::{self, CostModel, EngineConfig, Mode, Part, predicted_us};
 use crate::error::Result;
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
@@ -112,13 +112,4 @@ fn stems(kernels: &[PlannedKernel]) -> String {
         }
     }
     stems.join(", ")
-}
-
-/// The cost model's prediction for a configuration, in microseconds.
-pub(super) fn predicted_us(
-    supported: &dyn Supported,
-    model: &CostModel,
-    config: &EngineConfig,
-) -> f64 {
-    supported.work_of()(config).map_or(f64::INFINITY, |work| model.predicted_us(&work))
 }

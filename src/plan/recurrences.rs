@@ -1,10 +1,9 @@
 //! The recurrences of a plan: stages of executions one after the other can run side by side.
 
 use crate::device::Device;
-use crate::engine::CostModel;
+use crate::engine::{CostModel, predicted_us};
 use crate::graph::Operation;
 use crate::plan::build::Kiln;
-use crate::plan::choice::predicted_us;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::stages::is_recurrence;
 

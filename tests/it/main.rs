@@ -101,6 +101,7 @@ mod pointwise_loop;
 mod product_torch;
 mod program_vjp;
 mod progress;
+mod prologues;
 mod ptx_only;
 mod random_graphs;
 mod random_plans;

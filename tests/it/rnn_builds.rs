@@ -128,6 +128,32 @@ fn another_number_of_packed_vectors_compiles_nothing() {
     }
 }
 
+/// So do those of large layers on Hopper, whose products leave their prologues to other kernels.
+#[test]
+fn kernels_of_prologues_serve_all_steps_in_training() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let device = Some(DeviceChoice::Null("h200".to_owned()));
+    let cache_dir = Some(folder.path().to_owned());
+    let kiln = Kiln::open(Config { device, cache_dir, ..Config::default() }).expect("it opens");
+    let dropout = DropoutDescriptor::set(Real::new(0.1), 1).expect("valid");
+    let rnn = Rnn::lstm(512, 512).dtype(DType::F16).layers(2).dropout(dropout);
+    let mut built = kiln.rnn(&rnn, 32).expect("valid");
+    let with = Optional { reserve: true, ..Optional::default() };
+    let mut counts = Vec::new();
+    for steps in [256, 511, 300, 400] {
+        let forward = built.prepare(steps, with).expect("supported");
+        let mut apart = forward.parts().iter().filter(|of| of.config.engine == "pointwise").count();
+        for plan in built.prepare_backward(steps, with).expect("supported").concat() {
+            apart += plan.parts().iter().filter(|of| of.config.engine == "pointwise").count();
+        }
+        // Of the dropout, in the forward pass and in that of the weights; of three operands that
+        // are kept in f32.
+        assert!(apart >= 5, "{apart}");
+        counts.push(compiled(&kiln));
+    }
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+}
+
 /// In training, products along the vectors count them too: other numbers of steps, from a power of
 /// two to the next, share all kernels of all passes.
 #[test]

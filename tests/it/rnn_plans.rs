@@ -1,5 +1,7 @@
 //! How layers of networks are planned: how many kernels they have, and which.
 
+use std::borrow::Cow;
+
 use kiln::engine::{self, Mode, Selection};
 use kiln::graph::RowLayout;
 use kiln::rnn::{Extent, Optional, Rnn};
@@ -61,7 +63,8 @@ fn planning_is_bounded_in_the_number_of_steps() {
 }
 
 /// All products of a backward pass are on tensor cores, as gradients of gates stay as narrow as
-/// they are kept, and those of a layer's weights add up the gradients of its biases.
+/// they are kept, and those of a layer's weights add up the gradients of its biases. What was kept
+/// in f32 is converted in front of them, or before where TMA fetches it.
 #[test]
 fn gradients_of_weights_are_products_alone() {
     for name in ["t4", "a100", "l40s", "h100", "b200", "rtx5090"] {
@@ -81,7 +84,12 @@ fn gradients_of_weights_are_products_alone() {
             let has_tensor_cores = target.arch.capability >= 80 || dtype == DType::F16;
             for network in &training.weights {
                 let own = engines(&network.graph);
-                assert!(own.iter().all(|engine| engine.starts_with("gemm_")), "{name}: {own:?}");
+                let converts =
+                    |pair: &[Cow<'_, str>]| pair[0] != "pointwise" || pair[1] == "gemm_wgmma";
+                let products = own.iter().filter(|engine| engine.starts_with("gemm_")).count();
+                let converted = own.iter().filter(|engine| *engine == "pointwise").count();
+                assert!(own.windows(2).all(converts), "{name}: {own:?}");
+                assert!(products + converted == own.len(), "{name}: {own:?}");
             }
             let all = training.weights.iter().chain([&training.data]);
             let all: Vec<_> = all.flat_map(|network| engines(&network.graph)).collect();

@@ -342,6 +342,7 @@ impl Schedule {
             warps: (threads / 32) as f64,
             mmas: (warp_m / 16 * (columns / 8)) as f64 * k_steps,
             bytes: ((warp_m + columns) * 32) as f64 * k_steps + copied,
+            prologues: demand.prologue_instructions(problem, &tiling),
         };
         let architecture = Architecture::of(u32::from(target.arch.capability));
         let block_clocks = step.clocks(&architecture);

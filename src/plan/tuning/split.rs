@@ -1,12 +1,12 @@
 //! Tuning of how a graph is partitioned: the heuristic's partition is measured, and the same with
-//! single fusions undone.
+//! single fusions undone, or with two parts in one.
 //!
 //! The best partition is recorded as a plan document in the cache folder, by graph, GPU and
 //! version. Later plans of the graph use it, with each part's own tuned configuration.
 
 use std::path::PathBuf;
 
-use crate::engine::{Mode, Notes, Part, Selection, splits_undone};
+use crate::engine::{Mode, Notes, Part, Selection, splits_fused, splits_undone};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
@@ -30,8 +30,8 @@ pub struct TunedSplit {
 }
 
 impl Kiln {
-    /// Measures a graph as the heuristic partitions it, and with the fusions of single parts
-    /// undone, each part with its best known configuration, and records the best partition. If
+    /// Measures a graph as the heuristic partitions it, with the fusions of single parts undone,
+    /// and with two parts in one, each part with its best known configuration, and records the best partition. If
     /// notes are excluded, only the heuristic's partition is considered.
     ///
     /// # Errors
@@ -59,7 +59,10 @@ impl Kiln {
         let rules = Selection { mode: Mode::A, ..self.selection().clone() };
         let own = self.inner.untuned_parts(graph, target)?;
         let others = match rules.without == Notes::default() {
-            true => splits_undone(&own, target, &rules),
+            true => {
+                let fused = splits_fused(graph, &own, target, &rules);
+                [splits_undone(&own, target, &rules), fused].concat()
+            }
             false => Vec::new(),
         };
         let total = 1 + others.len();
