@@ -25,6 +25,7 @@ mod items;
 mod layout;
 mod loop_tensors;
 mod notes;
+mod part;
 mod partition;
 mod pointwise;
 mod pointwise_loop;
@@ -53,8 +54,9 @@ pub use heuristics::{Choice, Mode, Selection, choices, choose};
 pub use kiln_machine::{Machine, Operands};
 pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
+pub use part::Part;
 pub(crate) use partition::Division;
-pub use partition::{Cut, Part, cuts, partition};
+pub use partition::{Cut, cuts, partition};
 pub use splits::{splits_fused, splits_undone};
 pub use support::{Engine, Supported};
 
@@ -62,7 +64,8 @@ use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 
-/// The cost model's prediction for a configuration, in microseconds; infinite where it is not legal.
+/// The cost model's prediction for a configuration, in microseconds; infinite where it is not
+/// legal.
 pub(crate) fn predicted_us(
     supported: &dyn Supported,
     model: &CostModel,

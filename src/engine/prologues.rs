@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::partition::{Part, parts_of};
+use crate::engine::part::{Part, parts_of};
 use crate::engine::{BehaviorNote, CostModel, Mode, Selection, choose, predicted_us};
 use crate::graph::{Op, OperationGraph, cone};
 use crate::target::Target;

@@ -5,7 +5,7 @@
 //! GEMM is profitable, or a reduction in it, only a measurement tells, and which kernels exist
 //! already, a cache.
 
-use crate::engine::partition::Part;
+use crate::engine::part::Part;
 use crate::engine::{BehaviorNote, Selection, choose};
 use crate::graph::{Operation, OperationGraph};
 use crate::target::Target;

@@ -34,6 +34,7 @@ mod gradient;
 mod json;
 mod loop_frame;
 mod matmul;
+mod memory_order;
 mod norm;
 mod operation;
 mod operation_graph;

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::expr::Mode;
 use crate::graph::canonical::{Canonical, CanonicalGraph, Digests, GraphDigest, canonical};
 use crate::graph::find::find;
+use crate::graph::memory_order::strides_of_virtual;
 use crate::graph::operation::{Op, Operation, writes};
 use crate::graph::pass_through::decided;
 use crate::graph::validate::validate;
@@ -23,6 +24,8 @@ pub struct OperationGraph {
     pub(super) operations: Vec<Operation>,
     /// The tensor in whose memory a tensor lies that signals pass on in place, by uid.
     memory: BTreeMap<i64, i64>,
+    /// The strides of virtual tensors that would not lie in row-major order, by uid.
+    pub(super) virtual_strides: BTreeMap<i64, Vec<i64>>,
     canonical: Canonical,
     /// Of the canonical form; computed when they are first asked for.
     digests: OnceLock<Box<Digests>>,
@@ -49,9 +52,10 @@ impl OperationGraph {
         let operations = operations.into_iter().map(|of| of.resolved(&tensors)).collect();
         let mut operations = validate(&tensors, operations)?;
         let memory = decided(&tensors, &mut operations);
+        let virtual_strides = strides_of_virtual(&tensors, &operations);
         let canonical = canonical(&tensors, &operations);
         let digests = OnceLock::new();
-        Ok(OperationGraph { tensors, operations, memory, canonical, digests })
+        Ok(OperationGraph { tensors, operations, memory, virtual_strides, canonical, digests })
     }
 
     /// All tensors, sorted by uid.
@@ -188,9 +192,16 @@ impl OperationGraph {
 /// Extents, strides, offsets and slices grow; other operations stay.
 impl Progression for OperationGraph {
     fn term(first: &OperationGraph, second: &OperationGraph, at: i64) -> Option<OperationGraph> {
+        let tensors = Vec::term(&first.tensors, &second.tensors, at)?;
+        let operations = Vec::term(&first.operations, &second.operations, at)?;
+        let virtual_strides = match first.virtual_strides.is_empty() {
+            true => BTreeMap::new(),
+            false => strides_of_virtual(&tensors, &operations),
+        };
         Some(OperationGraph {
-            tensors: Vec::term(&first.tensors, &second.tensors, at)?,
-            operations: Vec::term(&first.operations, &second.operations, at)?,
+            tensors,
+            operations,
+            virtual_strides,
             memory: first.memory.clone(),
             canonical: Canonical::term(&first.canonical, &second.canonical, at)?,
             digests: OnceLock::new(),

@@ -101,7 +101,7 @@ impl OperationGraph {
     }
 
     /// The tensors of some operations, sorted by uid; those that other operations use are
-    /// non-virtual.
+    /// non-virtual, and lie as their operands do.
     fn tensors_of(&self, operations: &[usize]) -> Vec<TensorDesc> {
         let inside = |at: &usize| operations.binary_search(at).is_ok();
         let own = operations.iter().map(|at| &self.operations[*at]);
@@ -122,7 +122,10 @@ impl OperationGraph {
                 Ok(TensorDesc { strides, alignment, is_virtual: false, .. }) => {
                     TensorDesc { strides: strides.clone(), alignment: *alignment, ..packed }
                 }
-                _ => TensorDesc { alignment: ALIGNMENT_MAX, ..packed },
+                _ => {
+                    let strides = self.virtual_strides.get(uid).unwrap_or(&packed.strides).clone();
+                    TensorDesc { strides, alignment: ALIGNMENT_MAX, ..packed }
+                }
             }
         };
         touched.iter().map(tensor).collect()

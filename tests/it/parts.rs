@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use kiln::engine::{self, Selection};
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Matmul, NormBackward, NormMode, Op, Reduction, ReductionOp};
+use kiln::graph::{
+    Convolution, ConvolutionPass, Matmul, MatmulMath, NormBackward, NormMode, Op, Reduction,
+    ReductionOp, Window,
+};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -106,6 +109,67 @@ fn what_one_operation_means_runs_beside_others() {
             assert!(cuts.iter().all(|cut| cut.parts[0] < cut.parts[1]), "{cuts:?}");
             let actual = harness::run_plan(kiln, &read, &inputs).unwrap();
             harness::compare(&graph, &inputs, &actual, "a plan that was read");
+        }
+    }
+}
+
+/// Two convolutions, a ReLU in front and one between, channels last or first.
+fn convolutions([n, c, h]: [i64; 3], last: bool) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let mut lay = |uid: i64, name: &str, dims: [i64; 4]| {
+        let [_, c, h, w] = dims;
+        let packed = TensorDesc::packed(uid, name, &dims, DType::F16);
+        let strides = if last { vec![c * h * w, 1, c * w, c] } else { packed.strides.clone() };
+        graph.tensor(TensorDesc { strides, ..packed })
+    };
+    let image = [n, c, h, h];
+    let [x, y] = [lay(1, "x", image), lay(2, "y", image)];
+    let weights = [lay(3, "w0", [c, c, 3, 3]), lay(4, "w1", [c, c, 3, 3])];
+    let window = Window { pre_paddings: vec![1; 2], post_paddings: vec![1; 2], ..Window::unit(2) };
+    let op = Convolution::new(ConvolutionPass::Forward, MatmulMath::F32, window);
+    let op = Op::Convolution(op);
+    let relu = |graph: &mut kiln::graph::GraphBuilder, x: i64| {
+        let y = graph.pointwise(Pointwise::new(Mode::ReluFwd), &[x]).unwrap();
+        graph.name(y, "", DType::F16);
+        y
+    };
+    let first = relu(&mut graph, x);
+    let hidden = graph.operation(op.clone(), &[first, weights[0]]).unwrap()[0];
+    graph.name(hidden, "", DType::F16);
+    let hidden = relu(&mut graph, hidden);
+    graph.operation_into(op, &[hidden, weights[1]], &[y]);
+    graph.build().unwrap()
+}
+
+/// What parts pass to each other lies as the images do, so that each runs as it would alone.
+#[test]
+fn images_between_parts_lie_as_those_in_front() {
+    let engines = |target: &str, last: bool| -> Vec<String> {
+        let target = Target::named(target).unwrap();
+        let graph = convolutions([64, 256, 14], last);
+        let parts = engine::partition(&graph, &target, &Selection::default()).unwrap();
+        for part in &parts {
+            let images = part.graph.tensors().iter().filter(|of| of.dims[0] == 64);
+            let strides = if last { [50176, 1, 3584, 256] } else { [50176, 196, 14, 1] };
+            assert!(
+                images.clone().all(|of| of.is_virtual || of.strides == strides),
+                "{}",
+                part.graph
+            );
+        }
+        parts.into_iter().map(|part| part.config.engine.into_owned()).collect()
+    };
+    assert_eq!(engines("h200", true), ["pointwise", "gemm_wgmma", "gemm_wgmma"]);
+    assert_eq!(engines("a100", true).last().unwrap(), "gemm_mma");
+    engines("t4", false);
+    for last in [true, false] {
+        for kiln in harness::dialects() {
+            let graph = convolutions([2, 16, 7], last);
+            let inputs = graph.inputs().map(|of| (of.uid, harness::fill(of, 3, 1.0))).collect();
+            let plan = kiln.plan(&graph).unwrap();
+            assert!(plan.parts().len() > 1);
+            let results = harness::run_plan(kiln, &plan, &inputs).unwrap();
+            harness::compare(&graph, &inputs, &results, "convolutions");
         }
     }
 }

@@ -31,8 +31,8 @@ pub struct TunedSplit {
 
 impl Kiln {
     /// Measures a graph as the heuristic partitions it, with the fusions of single parts undone,
-    /// and with two parts in one, each part with its best known configuration, and records the best partition. If
-    /// notes are excluded, only the heuristic's partition is considered.
+    /// and with two parts in one, each part with its best known configuration, and records the best
+    /// partition. If notes are excluded, only the heuristic's partition is considered.
     ///
     /// # Errors
     /// As [`Kiln::tune`].
