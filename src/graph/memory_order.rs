@@ -1,10 +1,11 @@
 //! The order of virtual tensors in memory, where parts of a graph pass them to each other there: as
-//! the tensor that they are computed of lies, channels last for images with channels last.
+//! the tensor that they are computed of lies, channels last for images with channels last. What
+//! lies in the memory of another tensor, or is moved, stays in row-major order.
 //!
 //! Strides that virtual tensors are given do not matter: an engine that computes one and its reader
 //! has no memory for it, and graphs that differ in them are one graph.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::ConvolutionPass;
 use crate::graph::find::find;
@@ -18,6 +19,9 @@ pub(super) fn strides_of_virtual(
     operations: &[Operation],
 ) -> BTreeMap<i64, Vec<i64>> {
     let known = |uid: i64| find(tensors, uid).expect("operations name known tensors");
+    let read = operations.iter().flat_map(|of| of.inputs.iter().map(move |uid| (of, *uid)));
+    let bound: BTreeSet<i64> =
+        read.filter(|(of, uid)| !takes_any_order(of, *uid)).map(|(_, uid)| uid).collect();
     let mut found: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for operation in operations {
         let virtuals = operation.outputs.iter().map(|uid| known(*uid)).filter(|of| of.is_virtual);
@@ -32,7 +36,21 @@ pub(super) fn strides_of_virtual(
             found.insert(result.uid, packed_in(&order, &result.dims));
         }
     }
+    found.retain(|uid, _| !bound.contains(uid));
     found
+}
+
+/// Whether an operation reads a tensor that may lie in any order.
+fn takes_any_order(operation: &Operation, uid: i64) -> bool {
+    match &operation.op {
+        Op::Pointwise(_) | Op::Matmul(_) | Op::Reduction(_) => true,
+        Op::NormForward(_) | Op::NormBackward(_) => true,
+        Op::GenStats(_) | Op::BnBackwardWeights(_) => true,
+        // Behind the operands is what the result is added to, which lies as it does.
+        Op::Convolution(_) => operation.inputs[..2].contains(&uid),
+        Op::Resample(_) => operation.inputs[0] == uid,
+        _ => false,
+    }
 }
 
 /// The operand that a result lies like.
@@ -44,6 +62,9 @@ fn source<'a>(
     let mut operands = operation.inputs.iter().map(|uid| known(*uid));
     let source = match &operation.op {
         Op::Pointwise(_) => operands.find(|of| of.dims == result.dims),
+        // What a result is added to lies as it does.
+        Op::Convolution(op) if op.reads_result() => None,
+        Op::Resample(op) if op.reads_result() => None,
         Op::Convolution(op) if op.pass == ConvolutionPass::BackwardFilter => None,
         Op::Convolution(_) | Op::Resample(_) | Op::Reduction(_) => operands.next(),
         Op::NormForward(_) | Op::NormBackward(_) => operands.next(),
