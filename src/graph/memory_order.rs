@@ -5,7 +5,7 @@
 //! Strides that virtual tensors are given do not matter: an engine that computes one and its reader
 //! has no memory for it, and graphs that differ in them are one graph.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::graph::ConvolutionPass;
 use crate::graph::find::find;
@@ -19,9 +19,6 @@ pub(super) fn strides_of_virtual(
     operations: &[Operation],
 ) -> BTreeMap<i64, Vec<i64>> {
     let known = |uid: i64| find(tensors, uid).expect("operations name known tensors");
-    let read = operations.iter().flat_map(|of| of.inputs.iter().map(move |uid| (of, *uid)));
-    let bound: BTreeSet<i64> =
-        read.filter(|(of, uid)| !takes_any_order(of, *uid)).map(|(_, uid)| uid).collect();
     let mut found: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for operation in operations {
         let virtuals = operation.outputs.iter().map(|uid| known(*uid)).filter(|of| of.is_virtual);
@@ -36,7 +33,10 @@ pub(super) fn strides_of_virtual(
             found.insert(result.uid, packed_in(&order, &result.dims));
         }
     }
-    found.retain(|uid, _| !bound.contains(uid));
+    for operation in operations {
+        let bound = operation.inputs.iter().filter(|uid| !takes_any_order(operation, **uid));
+        bound.for_each(|uid| _ = found.remove(uid));
+    }
     found
 }
 

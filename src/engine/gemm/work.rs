@@ -32,14 +32,15 @@ const INSTRUCTIONS_FUNCTION: f64 = 20.0;
 const INSTRUCTIONS_OTHER: f64 = 2.0;
 
 /// Instructions of a prologue on an element.
-fn prologue_instructions(of: &Fusion) -> f64 {
-    let own = of.program.program.instructions().iter().map(|instruction| {
+fn instructions_of(prologue: &Fusion) -> f64 {
+    let own = prologue.program.program.instructions().iter().map(|instruction| {
         match instruction.op.mode.is_function() {
             true => INSTRUCTIONS_FUNCTION,
             false => INSTRUCTIONS_OTHER,
         }
     });
-    let draws = of.program.positions().count() as f64 * OPERATIONS_DRAW * INSTRUCTIONS_OPERATION;
+    let draws = prologue.program.positions().count() as f64;
+    let draws = draws * OPERATIONS_DRAW * INSTRUCTIONS_OPERATION;
     match own.sum::<f64>() + draws {
         0.0 => 0.0,
         computed => INSTRUCTIONS_STAGED + computed,
@@ -148,7 +149,7 @@ impl Demand {
             rest: problem.passed_to_epilogue().iter().map(bytes).sum(),
             elements,
             instructions: elements * operations * INSTRUCTIONS_OPERATION,
-            prologues: [&problem.a, &problem.b].map(|of| prologue_instructions(&of.prologue)),
+            prologues: [&problem.a, &problem.b].map(|of| instructions_of(&of.prologue)),
             scattered: [false; 2],
         }
     }
