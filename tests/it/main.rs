@@ -94,6 +94,7 @@ mod overrides;
 mod pack;
 mod page;
 mod parts;
+mod parts_torch;
 mod planning;
 mod plans;
 mod pointwise;
