@@ -189,8 +189,9 @@ pub struct Wait {
 /// `cuTensorMapEncodeTiled`, or of `cuTensorMapEncodeIm2col`. Out-of-bounds elements read as zero.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorMap {
-    /// Canonical uid of the tensor.
-    pub tensor: i64,
+    /// What has the tensor.
+    #[serde(flatten)]
+    pub memory: Mapped,
     /// Element type.
     pub dtype: DType,
     /// Extents of 1 to 5 dimensions, the contiguous one first.
@@ -204,6 +205,25 @@ pub struct TensorMap {
     /// The walk over pixels of a map in im2col mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub im2col: Option<Im2col>,
+}
+
+/// The memory of a map's tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mapped {
+    /// That of the tensor with this canonical uid.
+    Tensor(i64),
+    /// The scratch buffer at this index of [`Lowering::scratch`].
+    Scratch(usize),
+}
+
+impl From<Mapped> for Argument {
+    fn from(memory: Mapped) -> Argument {
+        match memory {
+            Mapped::Tensor(uid) => Argument::Address(uid),
+            Mapped::Scratch(at) => Argument::Scratch(at),
+        }
+    }
 }
 
 /// The bounding box that a map in im2col mode walks over, along 1 to 3 spatial dimensions, the

@@ -26,13 +26,16 @@ pub(crate) struct Access {
     pub single: bool,
     /// Whether the address operand is 64 bits wide.
     pub wide_address: bool,
+    /// Whether L1 keeps nothing of it (`.cg`, `.cv`).
+    pub past_l1: bool,
 }
 
 impl Access {
     /// A weak access to one unsigned element, at an address of 64 bits.
     pub fn weak(window: Window, bytes: u8) -> Access {
         let (count, wide_address) = (1, true);
-        Access { window, bytes, count, signed: false, strong: false, single: false, wide_address }
+        let [signed, strong, single, past_l1] = [false; 4];
+        Access { window, bytes, count, signed, strong, single, wide_address, past_l1 }
     }
 
     /// Whether each lane accesses one word of shared memory.

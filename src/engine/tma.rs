@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Im2col, Swizzle, TensorMap};
+use crate::kernel::{Im2col, Mapped, Swizzle, TensorMap};
 use crate::tensor::TensorDesc;
 
 /// Dimensions of a tensor map, at most.
@@ -99,7 +99,7 @@ impl TmaTensor {
             return refuse(format!("an extent of `{name}` is {extent}, more than 2^30"));
         }
         let map = TensorMap {
-            tensor: at as i64,
+            memory: Mapped::Tensor(at as i64),
             dtype: tensor.dtype,
             dims: dims.iter().map(|(extent, _)| *extent as u64).collect(),
             strides: strides.iter().map(|bytes| *bytes as u64).collect(),

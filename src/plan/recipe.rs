@@ -256,7 +256,7 @@ impl Recipe {
                 let behind = kernels.iter().any(|earlier| earlier.launch.grid > 0);
                 let programmatic = launch.programmatic && behind && kernel.waits_for_grids();
                 let launch = Launch { programmatic, ..launch };
-                let base = |map: &TensorMap| feed(&Argument::Address(map.tensor));
+                let base = |map: &TensorMap| feed(&map.memory.into());
                 let map_bases = described.maps.iter().map(base).collect();
                 kernels.push(PlannedKernel {
                     part: part.clone(),
@@ -427,8 +427,17 @@ fn is_between(graph: &OperationGraph, uid: i64) -> bool {
 fn tensor_of(argument: &Argument, maps: &[TensorMap]) -> Option<i64> {
     match *argument {
         Argument::Address(at) | Argument::Value(at, _) => Some(at),
-        Argument::Map(at) => Some(maps[at].tensor),
+        Argument::Map(at) => tensor_of(&maps[at].memory.into(), maps),
         Argument::Scratch(_) | Argument::Report(_) => None,
+    }
+}
+
+/// The scratch buffer that an argument or its tensor map refers to.
+fn scratch_of(argument: &Argument, maps: &[TensorMap]) -> Option<usize> {
+    match *argument {
+        Argument::Scratch(at) => Some(at),
+        Argument::Map(at) => scratch_of(&maps[at].memory.into(), maps),
+        _ => None,
     }
 }
 
@@ -520,8 +529,8 @@ fn of_launches(graph: &OperationGraph, parts: &[Lowered<'_>]) -> Result<Pieces> 
     for (number, Lowered { part, launches, scratch }) in parts.iter().enumerate() {
         for LaunchPlan { arguments, maps, .. } in launches {
             for argument in arguments {
-                if let Argument::Scratch(at) = argument {
-                    pieces.touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);
+                if let Some(at) = scratch_of(argument, maps) {
+                    pieces.touch(Piece::Scratch { part: number, at }, scratch[at], step);
                 } else if let Some(at) = tensor_of(argument, maps) {
                     let own = part.graph.canonical().uids[at as usize];
                     let uid = graph.memory_of(own);

@@ -192,40 +192,66 @@ fn hashed(tensor: &TensorDesc) -> Vec<f64> {
     harness::hashed(tensor, scale)
 }
 
-/// Networks wide enough for several blocks and warps, in every type, are within the reference's
-/// bounds of what torch computes in double precision, on every class of target.
+/// A wide network of a type with its inputs, and what torch computes in double precision within the
+/// reference's bounds.
+struct Loaded {
+    network: Network,
+    inputs: Values,
+    expected: HashMap<i64, Expected>,
+}
+
+impl Wide {
+    fn all() -> Vec<Wide> {
+        serde_json::from_str(include_str!("../data/rnn/torch_wide.json")).expect("well-formed")
+    }
+
+    fn load(&self, dtype: &str, math: Option<&str>) -> Loaded {
+        let mut problem = self.problem.clone();
+        problem["rnn"]["dtype"] = dtype.into();
+        if let Some(math) = math {
+            problem["rnn"]["math"] = math.into();
+        }
+        let network = Network::from_json(&problem.to_string()).expect("a case");
+        let named = network.named_inputs().into_iter().map(|tensor| match &*tensor.name {
+            "lengths" => (tensor.uid, self.lengths.clone()),
+            _ => (tensor.uid, hashed(&tensor)),
+        });
+        let inputs = network.initial_values(named.collect()).expect("as many");
+        let mut bounds = bounds_of(&network, &inputs);
+        let outputs = network.named_outputs().into_iter();
+        let written = outputs.map(|of| TensorDesc { dtype: DType::F32, ..of });
+        let written: Vec<TensorDesc> = written.collect();
+        let torch = values_in("torch_wide.safetensors", &self.name, &written);
+        let expected = torch.into_iter().map(|(uid, values)| {
+            let bounds = bounds.remove(&uid).expect("a bound for each");
+            (uid, Expected { values, bounds })
+        });
+        let expected = expected.collect();
+        Loaded { network, inputs, expected }
+    }
+}
+
+impl Loaded {
+    fn expect(&self, actual: &Values, what: &str) {
+        let actual = self.network.named_values(actual);
+        for tensor in &self.network.named_outputs() {
+            let (expected, actual) = (&self.expected[&tensor.uid], &actual[&tensor.uid]);
+            expect_near(expected, actual, format_args!("{what}: {tensor}"));
+        }
+    }
+}
+
+/// Networks wide enough for several blocks and warps, in every type, on every class of target.
 #[test]
 fn wide_networks_of_every_type_agree_with_torch() {
-    let cases: Vec<Wide> =
-        serde_json::from_str(include_str!("../data/rnn/torch_wide.json")).expect("well-formed");
     let targets = ["t4", "a100", "h100", "b200", "rtx5090"];
     let modes = [Mode::A, Mode::B, Mode::Fallback];
     let of = |target: &&'static str| modes.map(|mode| (*target, mode));
     let ways: Vec<(&str, Mode)> = targets.iter().flat_map(of).collect();
     let mut runs = 0;
-    for Wide { name, lengths, problem } in cases {
+    for case in Wide::all() {
         for (dtype, math) in [("f16", None), ("bf16", None), ("f32", None), ("f32", Some("tf32"))] {
-            let mut problem = problem.clone();
-            problem["rnn"]["dtype"] = dtype.into();
-            if let Some(math) = math {
-                problem["rnn"]["math"] = math.into();
-            }
-            let network = Network::from_json(&problem.to_string()).expect("a case");
-            let named = network.named_inputs().into_iter().map(|tensor| match &*tensor.name {
-                "lengths" => (tensor.uid, lengths.clone()),
-                _ => (tensor.uid, hashed(&tensor)),
-            });
-            let inputs = network.initial_values(named.collect()).expect("as many");
-            let mut bounds = bounds_of(&network, &inputs);
-            let outputs = network.named_outputs();
-            let written = outputs.iter().map(|of| TensorDesc { dtype: DType::F32, ..of.clone() });
-            let written: Vec<TensorDesc> = written.collect();
-            let torch = values_in("torch_wide.safetensors", &name, &written);
-            let expected = torch.into_iter().map(|(uid, values)| {
-                let bounds = bounds.remove(&uid).expect("a bound for each");
-                (uid, Expected { values, bounds })
-            });
-            let expected: HashMap<i64, Expected> = expected.collect();
+            let loaded = case.load(dtype, math);
             for (at, (target, mode)) in ways.iter().enumerate() {
                 // Those of a case in all types are of four targets, and of all modes.
                 if !harness::all_are_wanted() && 4 * runs % ways.len() != at {
@@ -233,19 +259,45 @@ fn wide_networks_of_every_type_agree_with_torch() {
                 }
                 let seed = (runs + at) as u64;
                 let Some(kiln) = harness::simulated_by(target, seed, *mode) else { continue };
-                let what = format!("{name}, {dtype}, {math:?}, {target}, {mode:?}");
-                let actual = harness::run(kiln, &network.graph, None, &inputs);
-                let actual = actual.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-                let actual = network.named_values(&actual);
-                for tensor in &outputs {
-                    let (expected, actual) = (&expected[&tensor.uid], &actual[&tensor.uid]);
-                    expect_near(expected, actual, format_args!("{what}: {tensor}"));
-                }
+                let what = format!("{}, {dtype}, {math:?}, {target}, {mode:?}", case.name);
+                let actual = harness::run(kiln, &loaded.network.graph, None, &loaded.inputs);
+                loaded.expect(&actual.unwrap_or_else(|error| panic!("{what}: {error:?}")), &what);
             }
             runs += 1;
         }
     }
     assert_eq!(runs, 20);
+}
+
+/// Step by step, on every engine for the products of a step, under several orders of warps.
+#[test]
+fn products_of_steps_agree_with_torch() {
+    let mut runs = 0;
+    for case in Wide::all() {
+        for (dtype, engines) in [("f16", 0..3), ("bf16", 1..3)] {
+            let loaded = case.load(dtype, None);
+            for tensor_cores in engines {
+                let seed = (runs % 8) as u64;
+                let Some(kiln) = harness::simulated_by("h100", seed, Mode::A) else { continue };
+                let plan = kiln.plan(&loaded.network.graph).expect("supported").to_json();
+                let mut plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
+                let step = format!("rnn_step{{tensor_cores={tensor_cores}}}");
+                for part in plan["parts"].as_array_mut().expect("a list") {
+                    let config = part["config"].as_str().expect("a text");
+                    if config.starts_with("rnn_") {
+                        part["config"] = step.as_str().into();
+                        runs += 1;
+                    }
+                }
+                let what = format!("{}, {dtype}, {step}", case.name);
+                let actual = kiln
+                    .plan_from_json(&plan.to_string())
+                    .and_then(|plan| harness::run_plan(kiln, &plan, &loaded.inputs));
+                loaded.expect(&actual.unwrap_or_else(|error| panic!("{what}: {error:?}")), &what);
+            }
+        }
+    }
+    assert!(harness::kiln().device().kind() != "sim" || runs == 30, "{runs} layers");
 }
 
 /// Fast activations are further from torch's, by no more than their bounds, at their worst.

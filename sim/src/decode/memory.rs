@@ -18,7 +18,7 @@ pub(super) struct Address {
     pub offset: i64,
 }
 
-/// Whether a modifier is a cache hint, which has no effect.
+/// Whether a modifier is a cache hint, which has no effect on values.
 fn is_cache_hint(text: &str) -> bool {
     ["ca", "cg", "cs", "cv", "wb", "wt", "nc", "lu"].contains(&text)
         || text.starts_with("L1::")
@@ -128,13 +128,15 @@ impl Decoder<'_> {
 
     /// Consumes the modifiers of a load or store; returns the access and the element type.
     fn access(&mut self, m: &mut Modifiers<'_>) -> Result<(Access, Type)> {
+        let past_l1 = m.has("cg") || m.has("cv");
         m.take_while(is_cache_hint);
         let strong = self.take_strength(m);
         let window = self.take_window(m);
         m.take_while(is_cache_hint);
         // A 128-bit element is two 64-bit words.
         if m.take("b128") {
-            let access = Access { count: 2, strong, single: true, ..Access::weak(window, 8) };
+            let access = Access::weak(window, 8);
+            let access = Access { count: 2, strong, single: true, past_l1, ..access };
             return Ok((access, Type::B128));
         }
         let count = self.take_vector(m).unwrap_or(1) as u8;
@@ -143,7 +145,7 @@ impl Decoder<'_> {
             return Err(m.error("is not a supported form"));
         }
         let (bytes, signed) = (ty.bytes() as u8, ty.signed());
-        Ok((Access { count, signed, strong, ..Access::weak(window, bytes) }, ty))
+        Ok((Access { count, signed, strong, past_l1, ..Access::weak(window, bytes) }, ty))
     }
 
     /// Elements of a vector operand, or the operand itself.

@@ -36,6 +36,15 @@ pub(super) struct Scene<'a, 'b> {
     pub element: u32,
 }
 
+impl Scene<'_, '_> {
+    /// Whether a read of memory of the device may find it in L1.
+    fn may_be_in_l1(&self) -> bool {
+        let op = &self.cx.program.ops[self.at.pc as usize];
+        let past = matches!(op.kind, Kind::Load(access) if access.past_l1);
+        self.touch == Touch::Read && self.order.scope == Scope::Weak && !past
+    }
+}
+
 fn shape(op: &MicroOp) -> Option<(Window, bool, u32, u32, Touch)> {
     Some(match op.kind {
         Kind::Load(access) | Kind::Store(access) => {
@@ -154,9 +163,7 @@ impl Watch {
             match area {
                 SHARED => counting.shared(part, scene.touch != Touch::Read),
                 LOCAL => {}
-                _ if scene.touch == Touch::Read && scene.order.scope == Scope::Weak => {
-                    counting.cached(part);
-                }
+                _ if scene.may_be_in_l1() => counting.cached(part),
                 _ => counting.global(part, scene.touch != Touch::Read),
             }
         }

@@ -174,6 +174,7 @@ impl Writer<'_> {
         let number = |(name, _)| Field { ctype: "index_t".to_owned(), name };
         SharedVariables {
             simt,
+            streams: schedule.gemms.iter().any(|of| of.streamed_steps() > 0),
             mma: (!simt).then(|| self.mma()),
             stored: ctype(layer.dtype()),
             element: if simt { math.register() } else { ctype(layer.dtype()) },

@@ -10,17 +10,20 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::OnceLock;
 
 use crate::engine::access::ceil_div;
-use crate::engine::gemm::{MmaEngine, SimtEngine};
+use crate::engine::gemm::{MmaEngine, SimtEngine, WgmmaEngine};
 use crate::engine::rnn::layer::{GemmShape, Layer};
 use crate::engine::rnn::step_buffers::Buffers;
 use crate::engine::rnn::step_gemm::SupportedGemm;
 use crate::engine::rnn::step_kernels::{self, StepKernels};
 use crate::engine::tunable::{Tunable, Tuned, settings};
-use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
+use crate::engine::{
+    BehaviorNote, Engine, EngineConfig, KernelWork, Knob, Notes, NumericalNote, Supported,
+};
 use crate::error::Result;
-use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
 use crate::target::Target;
 
@@ -30,15 +33,22 @@ const NAME: &str = "rnn_step";
 /// steps of an LSTM, whose GEMM and cell are a launch each.
 const LAUNCHES_MAX: i64 = 1 << 13;
 
-/// The knob's values: 1 where tensor cores support the layer's type and precision.
-const TENSOR_CORES: [i64; 2] = [0, 1];
+/// The knob's values: those whose engine supports the GEMMs.
+const TENSOR_CORES: [i64; 3] = [0, 1, 2];
+
+/// Rows of a GEMM from which on `gemm_wgmma` streams weights faster: half of its tile.
+const WGMMA_ROWS_MIN: i64 = 32;
 
 settings! { struct Settings { tensor_cores } }
 
 impl Settings {
     /// The engine that runs the GEMMs.
     fn gemm_engine(self) -> &'static dyn Engine {
-        if self.tensor_cores == 1 { &MmaEngine } else { &SimtEngine }
+        match self.tensor_cores {
+            0 => &SimtEngine,
+            1 => &MmaEngine,
+            _ => &WgmmaEngine,
+        }
     }
 }
 
@@ -57,15 +67,16 @@ impl Engine for StepEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let layer = Layer::of(graph)?;
-        let steps = Steps { tensor_cores: false, layer, target };
-        let gemms = &steps.layer.gemms;
-        let supports = |engine: &dyn Engine| {
-            let supported = |gemm| steps.layer.with_gemm(gemm, (engine, target), |_| Ok(()));
-            gemms.iter().try_for_each(supported)
+        let supports = |tensor_cores: i64| {
+            let engine = Settings { tensor_cores }.gemm_engine();
+            let supported = |gemm| layer.with_gemm(gemm, (engine, target), |_| Ok(()));
+            layer.gemms.iter().try_for_each(supported)
         };
-        supports(&SimtEngine)?;
-        let tensor_cores = !gemms.is_empty() && supports(&MmaEngine).is_ok();
-        Ok(Box::new(Tuned(Steps { tensor_cores, ..steps })))
+        supports(TENSOR_CORES[0])?;
+        let others = TENSOR_CORES.into_iter().skip(1).filter(|_| !layer.gemms.is_empty());
+        let others = others.filter(|value| supports(*value).is_ok());
+        let tensor_cores = TENSOR_CORES.into_iter().take(1).chain(others).collect();
+        Ok(Box::new(Tuned(Steps { tensor_cores, layer, target, configs: Default::default() })))
     }
 }
 
@@ -74,9 +85,11 @@ impl Engine for StepEngine {
 #[derive(Debug, Clone)]
 struct Steps<'a> {
     layer: Layer<'a>,
-    /// Whether tensor cores support the GEMMs.
-    tensor_cores: bool,
+    /// The knob's legal values.
+    tensor_cores: Vec<i64>,
     target: &'a Target,
+    /// The settings of the GEMMs by place of the knob's value, once they were asked for.
+    configs: [OnceLock<Vec<EngineConfig>>; TENSOR_CORES.len()],
 }
 
 impl Tunable<1> for Steps<'_> {
@@ -90,8 +103,8 @@ impl Tunable<1> for Steps<'_> {
     }
 
     fn all_knobs(&self) -> [Knob; 1] {
-        let values = TENSOR_CORES[..=usize::from(self.tensor_cores)].to_vec();
-        [Knob { name: "tensor_cores", about: "whether GEMMs use tensor cores", values }]
+        let about = "whether GEMMs use tensor cores: 1 as gemm_mma, 2 as gemm_wgmma";
+        [Knob { name: "tensor_cores", about, values: self.tensor_cores.clone() }]
     }
 
     /// None: the kernels besides the GEMMs do not depend on the knob.
@@ -104,31 +117,36 @@ impl Tunable<1> for Steps<'_> {
     }
 
     fn best(&self) -> Settings {
-        Settings { tensor_cores: i64::from(self.tensor_cores) }
+        let few = self.layer.op.batch < WGMMA_ROWS_MIN;
+        let fast = self.tensor_cores.iter().filter(|value| !(few && **value > 1));
+        Settings { tensor_cores: fast.copied().max().unwrap_or_default() }
     }
 
     fn reasons(&self) -> Vec<String> {
-        let supported = match self.tensor_cores {
-            true => "they support the GEMMs",
-            false => "they do not support the GEMMs",
+        let Settings { tensor_cores } = self.best();
+        let supported = match tensor_cores {
+            0 => "they do not support the GEMMs",
+            1 => "they support the GEMMs",
+            _ => "wgmma supports the GEMMs, of half of its rows at least",
         };
-        vec![format!("tensor_cores={}: {supported}", i64::from(self.tensor_cores))]
+        vec![format!("tensor_cores={tensor_cores}: {supported}")]
     }
 
-    fn smaller(&self, _settings: Settings) -> Vec<Settings> {
-        vec![Settings { tensor_cores: 0 }]
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        let fewer = self.tensor_cores.iter().rev().filter(|value| **value < settings.tensor_cores);
+        fewer.map(|&tensor_cores| Settings { tensor_cores }).collect()
     }
 
     fn notes(&self, settings: Settings) -> Notes {
         let on = (settings.gemm_engine(), self.target);
-        let of_gemm = |gemm: &GemmShape| {
-            let notes = |on: SupportedGemm<'_>| Ok(on.own.notes(&on.own.heuristic()).numerical);
+        let of_gemm = |(gemm, config): (&GemmShape, &EngineConfig)| {
+            let notes = |on: SupportedGemm<'_>| Ok(on.own.notes(config).numerical);
             self.layer.with_gemm(gemm, on, notes).unwrap_or_default()
         };
         let fast = self.layer.op.has_fast_activations();
         let own = fast.then_some(NumericalNote::FastActivations);
         let numerical: BTreeSet<NumericalNote> =
-            self.layer.gemms.iter().flat_map(of_gemm).chain(own).collect();
+            self.gemms(settings).flat_map(of_gemm).chain(own).collect();
         Notes {
             numerical: numerical.into_iter().collect(),
             behavior: vec![BehaviorNote::RuntimeCompilation, BehaviorNote::Workspace],
@@ -141,7 +159,7 @@ impl Tunable<1> for Steps<'_> {
     }
 
     fn work(&self, settings: &Settings) -> Vec<KernelWork> {
-        self.work_on(settings.tensor_cores == 1)
+        self.work_of_steps(*settings)
     }
 
     fn lowering(&self, settings: &Settings) -> Lowering {
@@ -152,12 +170,13 @@ impl Tunable<1> for Steps<'_> {
             let kernels = self.layer.gemm_kernels(gemm, on, &mut scratch);
             kernels.expect("the engine supports it, and its own settings lower")
         };
+        let of = |stage| self.gemms(*settings).find(|(gemm, _)| gemm.stage == stage);
         let mut step = Vec::new();
         for stage in 0..self.layer.op.cell.stages.len() {
-            step.extend(self.layer.gemm(Some(stage)).into_iter().flat_map(&mut gemm));
+            step.extend(of(Some(stage)).into_iter().flat_map(&mut gemm));
             step.push(writer.stage(stage));
         }
-        if let Some(projection) = self.layer.gemm(None) {
+        if let Some(projection) = of(None) {
             step.extend(gemm(projection));
             step.push(writer.projection());
         }
@@ -177,8 +196,9 @@ impl Tunable<1> for Steps<'_> {
         let on = (settings.gemm_engine(), self.target);
         let mut scratch = Buffers::of(&self.layer).scratch();
         let stages = (0..self.layer.op.cell.stages.len()).map(Some).chain([None]);
-        for gemm in stages.filter_map(|stage| self.layer.gemm(stage)) {
-            let own = |on: SupportedGemm<'_>| on.own.scratch(&on.own.heuristic());
+        let of = |stage| self.gemms(*settings).find(|(gemm, _)| gemm.stage == stage);
+        for (gemm, config) in stages.filter_map(of) {
+            let own = |on: SupportedGemm<'_>| on.own.scratch(config);
             scratch.extend(self.layer.with_gemm(gemm, on, own).expect("its own settings lower"));
         }
         scratch
@@ -191,8 +211,22 @@ impl Steps<'_> {
         ceil_div(self.layer.rows(), self.layer.op.batch).min(LAUNCHES_MAX / kernels.max(1))
     }
 
+    /// The GEMMs with their settings; none where the knob has no such value.
+    fn gemms(&self, settings: Settings) -> impl Iterator<Item = (&GemmShape, &EngineConfig)> {
+        let place = self.tensor_cores.iter().position(|value| *value == settings.tensor_cores);
+        let configs = place.map(|place| {
+            self.configs[place].get_or_init(|| {
+                let on = (settings.gemm_engine(), self.target);
+                let config = |of: SupportedGemm<'_>| Ok(of.config(self.target));
+                let config = |gemm| self.layer.with_gemm(gemm, on, config).expect("supported");
+                self.layer.gemms.iter().map(config).collect()
+            })
+        });
+        self.layer.gemms.iter().zip(configs.into_iter().flatten())
+    }
+
     /// Work of a forward pass, for the cost model.
-    fn work_on(&self, tensor_cores: bool) -> Vec<KernelWork> {
+    fn work_of_steps(&self, settings: Settings) -> Vec<KernelWork> {
         let (layer, op) = (&self.layer, self.layer.op);
         let rows = op.direction.count() * op.batch;
         let values = (rows * layer.hidden_size() * (op.cell.gates.len() as i64 + 4)) as f64;
@@ -209,20 +243,12 @@ impl Steps<'_> {
             f64_instructions: 0.0,
             tensor: None,
         };
-        let gemm = |of: &GemmShape| {
-            let weights = (op.direction.count() * of.gates * of.rows * of.k) as f64;
-            let bytes = weights * layer.dtype().bytes() as f64;
-            let lanes = if tensor_cores { 0.0 } else { weights * op.batch as f64 };
-            let doubles = if op.math == MatmulMath::F64 { lanes } else { 0.0 };
-            KernelWork {
-                dram_bytes: bytes,
-                l2_bytes: bytes,
-                lane_instructions: cell.lane_instructions + lanes,
-                f64_instructions: doubles,
-                ..cell
-            }
+        let on = (settings.gemm_engine(), self.target);
+        let gemm = |(gemm, config): (&GemmShape, &EngineConfig)| {
+            let work = |of: SupportedGemm<'_>| Ok(of.own.work_of()(config).unwrap_or_default());
+            layer.with_gemm(gemm, on, work).expect("it is supported")
         };
-        let step: Vec<KernelWork> = layer.gemms.iter().map(gemm).chain([cell]).collect();
+        let step: Vec<KernelWork> = self.gemms(settings).flat_map(gemm).chain([cell]).collect();
         let launched = self.launched(step.len() as i64);
         let mut work = step.repeat(launched as usize);
         let rest = layer.steps() - launched;

@@ -1,11 +1,12 @@
 //! The GEMMs of `rnn_step`, of all batch rows at once, on the GEMM engines.
 
+use crate::engine::refine::{Candidate, refined};
 use crate::engine::rnn::layer::{GemmShape, Layer};
 use crate::engine::rnn::step_buffers::Buffer;
-use crate::engine::{Engine, Supported};
+use crate::engine::{Engine, EngineConfig, Notes, Supported};
 use crate::error::Result;
 use crate::graph::{Matmul, MatmulMath, Op, OperationGraph};
-use crate::kernel::{Argument, KernelPlan};
+use crate::kernel::{Argument, KernelPlan, Mapped};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
@@ -56,30 +57,44 @@ impl Layer<'_> {
     /// The kernels of the GEMM of all batch rows; their scratch buffers follow those in `scratch`.
     pub(super) fn gemm_kernels(
         &self,
-        gemm: &GemmShape,
+        (gemm, config): (&GemmShape, &EngineConfig),
         on: (&dyn Engine, &Target),
         scratch: &mut Vec<u64>,
     ) -> Result<Vec<KernelPlan>> {
         let first = scratch.len();
         self.with_gemm(gemm, on, |SupportedGemm { own, uids }| {
-            let lowered = own.lower(&own.heuristic())?;
+            let lowered = own.lower(config)?;
             scratch.extend(&lowered.scratch);
             let weights = self.uid(gemm.slot()).expect("it has weights") as i64;
-            let place = |argument: &Argument| match *argument {
-                Argument::Address(at) => match uids[at as usize] {
-                    A => Argument::Scratch(gemm.operand() as usize),
-                    B => Argument::Address(weights),
-                    _ => Argument::Scratch(gemm.results() as usize),
+            let memory = |of: Mapped| match of {
+                Mapped::Tensor(at) => match uids[at as usize] {
+                    A => Mapped::Scratch(gemm.operand() as usize),
+                    B => Mapped::Tensor(weights),
+                    _ => Mapped::Scratch(gemm.results() as usize),
                 },
-                Argument::Scratch(at) => Argument::Scratch(first + at),
+                Mapped::Scratch(at) => Mapped::Scratch(first + at),
+            };
+            let place = |argument: &Argument| match *argument {
+                Argument::Address(at) => memory(Mapped::Tensor(at)).into(),
+                Argument::Scratch(at) => memory(Mapped::Scratch(at)).into(),
                 other => other,
             };
             let placed = |mut kernel: KernelPlan| {
                 kernel.launch.arguments = kernel.launch.arguments.iter().map(place).collect();
+                kernel.launch.maps.iter_mut().for_each(|map| map.memory = memory(map.memory));
                 kernel
             };
             Ok(lowered.kernels.into_iter().map(placed).collect())
         })
+    }
+}
+
+impl SupportedGemm<'_> {
+    /// The setting that its rules choose, or that the cost model sees much to gain in.
+    pub(super) fn config(&self, target: &Target) -> EngineConfig {
+        let own = Candidate { supported: self.own, config: self.own.heuristic() };
+        let better = refined(std::slice::from_ref(&own), target, &Notes::default());
+        better.map_or(own.config, |(_, config)| config)
     }
 }
 

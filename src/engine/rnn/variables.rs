@@ -14,6 +14,8 @@ use crate::engine::rnn::elements::{
 pub(super) struct SharedVariables {
     /// Whether there are no tensor cores.
     pub(super) simt: bool,
+    /// Whether weights are streamed.
+    pub(super) streams: bool,
     /// The instruction, with tensor cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mma: Option<MmaInstruction>,

@@ -12,7 +12,7 @@ use crate::codegen::KernelSource;
 use crate::compile::{Image, disassemble, options};
 use crate::device::{Device, Launch, REPORT_BYTES};
 use crate::error::{Error, Result};
-use crate::kernel::{Argument, KernelSpec};
+use crate::kernel::{Argument, KernelSpec, Mapped};
 use crate::plan::dump::format::{
     AFTER, BEFORE, CUBIN, DumpArgument, DumpLaunch, DumpSpec, FILE_MODE, INPUTS, OPTIONS, OUTPUTS,
     PROBLEM, PTX, Passed, SASS, SCHEMA, SOURCE, SPEC, digest, identifier,
@@ -134,15 +134,16 @@ impl PlannedKernel {
                 map: None,
             }
         };
+        let scratch = |at: usize| DumpArgument {
+            tensor: format!("#{at}"),
+            passed: Passed::Scratch,
+            bytes: self.scratch[at],
+            offset: 0,
+            written: true,
+            map: None,
+        };
         let argument = |argument: &Argument| match *argument {
-            Argument::Scratch(at) => DumpArgument {
-                tensor: format!("#{at}"),
-                passed: Passed::Scratch,
-                bytes: self.scratch[at],
-                offset: 0,
-                written: true,
-                map: None,
-            },
+            Argument::Scratch(at) => scratch(at),
             // What it reports is not the problem's.
             Argument::Report(_) => DumpArgument {
                 tensor: "#report".to_owned(),
@@ -156,7 +157,11 @@ impl PlannedKernel {
             Argument::Value(at, _) => named(at, Passed::Value),
             Argument::Map(at) => {
                 let map = &self.described.maps[at];
-                DumpArgument { map: Some(map.clone()), ..named(map.tensor, Passed::Map) }
+                let of = match map.memory {
+                    Mapped::Tensor(uid) => named(uid, Passed::Map),
+                    Mapped::Scratch(at) => scratch(at),
+                };
+                DumpArgument { map: Some(map.clone()), ..of }
             }
         };
         let number = |feed: &Feed| match feed {
