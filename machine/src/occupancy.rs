@@ -42,8 +42,6 @@ pub struct Occupancy {
 
 /// Registers are given to a warp in units of this: CUDA Occupancy Calculator, since 7.0.
 const REGISTER_UNIT: u32 = 256;
-/// Shared memory that a block costs beyond its own, since 8.0: CUDA C++ Programming Guide.
-const SHARED_RESERVED: u32 = 1024;
 /// Shared memory is given in units of this, since 8.0.
 const SHARED_UNIT: u32 = 128;
 
@@ -56,8 +54,8 @@ impl Occupancy {
         let per_warp = (bounded(resources.registers).max(1) * 32).next_multiple_of(REGISTER_UNIT);
         // Each of the four schedulers has a quarter of the registers, and whole warps.
         let warps_by_registers = machine.registers / 4 / per_warp * 4;
-        let shared =
-            bounded(resources.shared_bytes).next_multiple_of(SHARED_UNIT) + SHARED_RESERVED;
+        let own = bounded(resources.shared_bytes).next_multiple_of(SHARED_UNIT);
+        let shared = (own + machine.shared_reserved).max(1);
         let limits = [
             (machine.blocks_max, Limit::Blocks),
             (machine.threads_max / (warps * 32), Limit::Threads),

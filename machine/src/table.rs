@@ -110,6 +110,8 @@ pub struct Machine {
     pub registers: u32,
     /// Shared memory per SM in bytes.
     pub shared_bytes: u32,
+    /// Shared memory in bytes that a block costs beyond its own: none before 8.0.
+    pub shared_reserved: u32,
     /// Maximum number of threads per SM.
     pub threads_max: u32,
     /// Maximum number of blocks per SM.
@@ -147,6 +149,7 @@ const COMMON: Machine = Machine {
     dram_bytes_second: 0.0,
     registers: 65536,
     shared_bytes: 228 << 10,
+    shared_reserved: 1 << 10,
     threads_max: 2048,
     blocks_max: 32,
 };

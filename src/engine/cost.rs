@@ -119,6 +119,7 @@ impl CostModel {
             dram_bytes_second: machine.dram_bytes_second * share,
             registers: target.registers_sm,
             shared_bytes: target.shared_sm_bytes,
+            shared_reserved: if target.arch.capability < 80 { 0 } else { machine.shared_reserved },
             threads_max: target.threads_sm_max,
             ..machine
         };

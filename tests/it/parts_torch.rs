@@ -30,7 +30,7 @@ impl Case {
         let written = |of: &TensorDesc| {
             let mut dims = of.dims.clone();
             dims[0] = (dims[0] - 1) / self.every as i64 + 1;
-            TensorDesc::packed(of.uid, &format!("{}/{}", self.name, of.name), &dims, DType::F32)
+            TensorDesc::packed(of.uid, format!("{}/{}", self.name, of.name), &dims, DType::F32)
         };
         let written: Vec<TensorDesc> = outputs.map(written).collect();
         let path = path.join("parts.safetensors");

@@ -3,7 +3,7 @@
 use super::Watch;
 use super::copies::global_parts;
 use super::mbarriers::Lane;
-use super::memory::Scene;
+use super::scene::Scene;
 use crate::block_state::BlockState;
 use crate::bulk::{Bulk, Completion, End};
 use crate::context::Context;

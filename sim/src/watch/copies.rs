@@ -5,7 +5,7 @@
 //! nobody until its thread waits for its group.
 
 use super::Watch;
-use super::memory::Scene;
+use super::scene::Scene;
 use crate::access::Window;
 use crate::aim::{Aim, Attempt, Place, Span, lanes_of, resolve};
 use crate::block_state::BlockState;

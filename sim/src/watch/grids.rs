@@ -2,8 +2,8 @@
 //! memory come behind a wait.
 
 use super::Watch;
-use super::memory::Scene;
 use super::report::Reporter;
+use super::scene::Scene;
 use crate::finding::FindingKind;
 use crate::registers::LANES;
 use crate::shadow::{Actor, BlockShadow, Lanes, NEVER};

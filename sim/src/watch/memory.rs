@@ -3,6 +3,7 @@
 use super::Watch;
 use super::mbarriers::Lane;
 use super::report::Reporter;
+use super::scene::Scene;
 use crate::access::Window;
 use crate::aim::{Aim, Attempt, Place, addresses, lanes_of, resolve, word_groups};
 use crate::block_state::BlockState;
@@ -15,34 +16,13 @@ use crate::shadow::{
     SharedAccess, Strong, Touch, key, peer, peer_rank,
 };
 use crate::tracked::Role;
-use crate::traits::{Order, Scope};
+use crate::traits::Scope;
 use crate::unit::Unit;
 use crate::warp::{At, Warp};
 
 /// Area number of a rank's shared memory.
 pub(super) fn shared_area(shadow: &BlockShadow, rank: usize) -> u64 {
     if rank == shadow.rank { SHARED } else { peer(rank) }
-}
-
-/// Context of a check.
-pub(super) struct Scene<'a, 'b> {
-    pub warp: &'a Warp,
-    pub block: &'a BlockState,
-    pub cx: &'a Context<'b>,
-    pub at: At,
-    pub touch: Touch,
-    pub order: Order,
-    /// Bytes per element; vector accesses have several.
-    pub element: u32,
-}
-
-impl Scene<'_, '_> {
-    /// Whether a read of memory of the device may find it in L1.
-    fn may_be_in_l1(&self) -> bool {
-        let op = &self.cx.program.ops[self.at.pc as usize];
-        let past = matches!(op.kind, Kind::Load(access) if access.past_l1);
-        self.touch == Touch::Read && self.order.scope == Scope::Weak && !past
-    }
 }
 
 fn shape(op: &MicroOp) -> Option<(Window, bool, u32, u32, Touch)> {

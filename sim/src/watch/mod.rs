@@ -12,6 +12,7 @@ mod memory;
 mod proxies;
 mod registers;
 mod report;
+mod scene;
 mod tensor;
 mod tensor_maps;
 mod units;

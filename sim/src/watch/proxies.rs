@@ -2,8 +2,8 @@
 //! threads stored after a proxy fence.
 
 use super::Watch;
-use super::memory::Scene;
 use super::report::Reporter;
+use super::scene::Scene;
 use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::op::Kind;

@@ -2,8 +2,8 @@
 //! for, and what an MMA reads stays until its commit is.
 
 use super::Watch;
-use super::memory::Scene;
 use super::report::Reporter;
+use super::scene::Scene;
 use super::units::barriers;
 use crate::block_state::BlockState;
 use crate::context::Context;

@@ -3,8 +3,9 @@
 //! `fence.proxy.tensormap::generic`.
 
 use super::Watch;
-use super::memory::{Scene, area};
+use super::memory::area;
 use super::report::Reporter;
+use super::scene::Scene;
 use crate::access::Window;
 use crate::aim::{Attempt, lanes_of, resolve};
 use crate::block_state::BlockState;

@@ -3,8 +3,9 @@
 use super::Watch;
 use super::copies::copied;
 use super::mbarriers::Lane;
-use super::memory::{Scene, shared_area};
+use super::memory::shared_area;
 use super::proxies::of_async_proxy;
+use super::scene::Scene;
 use crate::access::Window;
 use crate::aim::{Aim, Attempt, Place, Span, addresses};
 use crate::block_state::BlockState;
