@@ -140,7 +140,9 @@ fn traffic(target: &str, engine: &str, [queries, batch]: [i64; 2], op: &str) -> 
     let order = supported.tile_order(&supported.heuristic()).expect("the order is known");
     let machine = machine_of(&target);
     let least = order.distinct_bytes();
-    assert_eq!(least, (batch * 32 * queries * 128 * 4) as u64);
+    // The last keys fill no whole tile.
+    let bytes = (batch * 32 * queries * 128 * 4) as f64;
+    assert!((1.0..1.05).contains(&(least as f64 / bytes)), "{least} bytes for {bytes}");
     order.dram_bytes(machine.l2_bytes, machine.sm_count.into()) as f64 / least as f64
 }
 

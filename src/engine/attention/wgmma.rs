@@ -46,6 +46,12 @@ const ELEMENTS_MAX: i64 = 256;
 /// Values of `cta_k` in the order in which they are tried.
 const KEYS: [i64; 7] = [128, 112, 96, 80, 64, 32, 16];
 
+/// Larger values, for keys that all queries attend to: of others, tiles on the band are masked.
+const KEYS_WIDE: [i64; 3] = [176, 160, 144];
+
+/// Keys that take as long as what a kv step does besides: waits, barriers, row statistics.
+const KEYS_STEP: i64 = 24;
+
 /// Minimum `cta_k` for which smaller alternatives are tried.
 const KEYS_MIN: i64 = 64;
 
@@ -149,7 +155,10 @@ impl Wgmma<'_> {
         let groups = if depth.max(width) <= 64 { 3 } else { 2 };
         let largest = |groups: i64| {
             let settings = |cta_k: i64| Settings { cta_k, cta_q: groups * WGMMA_M, stages: 2 };
-            KEYS.map(settings).into_iter().find(|settings| self.schedule(*settings).is_ok())
+            let legal = |settings: &Settings| self.schedule(*settings).is_ok();
+            let largest = KEYS.map(settings).into_iter().find(legal)?;
+            let wide = KEYS_WIDE.map(settings).into_iter().filter(|of| !self.clears() && legal(of));
+            wide.chain([largest]).min_by_key(|of| self.keys_taken(of.cta_k))
         };
         // One warpgroup fewer with twice `cta_k` is the better tile: every tile of keys waits for
         // its MMAs.
@@ -160,6 +169,11 @@ impl Wgmma<'_> {
             tiles.remove(0);
         }
         tiles
+    }
+
+    /// What all kv steps of a tile take, in keys.
+    fn keys_taken(&self, cta_k: i64) -> i64 {
+        ceil_div(self.shape().keys, cta_k) * (cta_k + KEYS_STEP)
     }
 
     /// Registers of a producer and of a consumer thread after `setmaxnreg`; multiples of 8 that add
@@ -173,15 +187,15 @@ impl Wgmma<'_> {
         }
     }
 
-    /// Estimated registers of a consumer thread: O; S, P at half the size, and temporaries; the
-    /// score program.
+    /// Estimated registers of a consumer thread: O; S, and P at half the size; temporaries of a score
+    /// program.
     fn registers_needed(&self, settings: Settings) -> i64 {
         let problem = &self.matrices.problem;
         let accumulators = ceil_div(self.shape().width, MMA_M) * MMA_M / 2;
         let of_scores = match problem.score.reads_tensors() {
             true => 4 * settings.cta_k,
             false if problem.is_modified() => settings.cta_k + REGISTERS_MODIFIED,
-            false => settings.cta_k,
+            false => ceil_div(3 * settings.cta_k, 4),
         };
         accumulators + of_scores + REGISTERS_OTHER
     }
@@ -295,7 +309,7 @@ impl Tunable<3> for Wgmma<'_> {
             Knob {
                 name: "cta_k",
                 about: keys,
-                values: vec![16, 32, 64, 80, 96, 112, 128, 144, 176],
+                values: vec![16, 32, 64, 80, 96, 112, 128, 144, 160, 176],
             },
             Knob { name: "cta_q", about: queries, values: vec![64, 128, 192] },
             Knob {

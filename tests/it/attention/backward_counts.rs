@@ -265,7 +265,7 @@ fn defaults_spill_nothing() {
             depth,
             width,
         };
-        let [causal, model, all, _, _, dropped, _] = operations(&shape);
+        let [_, causal, model, all, _, _, dropped, _] = operations(&shape);
         for op in [causal, model, dropped, all] {
             let (bias, sinks) = (op.bias, op.sinks);
             let op = Attention { math, ..op };

@@ -10,14 +10,11 @@ use crate::attention::cases::ENGINES;
 use crate::attention::cases::{self, Storage};
 use crate::harness;
 
-/// Nothing but causal, what models of language ask for, all there is, floats of 8 bits with either,
-/// and dropout with either of the first two.
-pub fn operations(shape: &AttentionShape) -> [Attention; 7] {
-    let causal = Attention {
-        band: Band::causal(Diagonal::BottomRight),
-        statistics: true,
-        ..Attention::new(MatmulMath::F32)
-    };
+/// All keys; nothing but causal, what models of language ask for, all there is, floats of 8 bits
+/// with the first and the last of these, and dropout with the first two.
+pub fn operations(shape: &AttentionShape) -> [Attention; 8] {
+    let full = Attention { statistics: true, ..Attention::new(MatmulMath::F32) };
+    let causal = Attention { band: Band::causal(Diagonal::BottomRight), ..full.clone() };
     let model = Attention {
         softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
         slopes: true,
@@ -41,7 +38,7 @@ pub fn operations(shape: &AttentionShape) -> [Attention; 7] {
     let all_fp8 = Attention { descale_k, descale_v, ..all.clone() };
     let [dropped, dropped_model] =
         [&causal, &model].map(|op: &Attention| Attention { dropout: all.dropout, ..op.clone() });
-    [causal, model, all, fp8, all_fp8, dropped, dropped_model]
+    [full, causal, model, all, fp8, all_fp8, dropped, dropped_model]
 }
 
 /// Heads of models, with q and o, and k and v, of these types; also with k and v of 8 bits.
