@@ -21,6 +21,8 @@ use std::fmt;
 pub struct Launch<'a> {
     /// Blocks of the grid.
     pub blocks: u64,
+    /// The first blocks, as many as were counted, for all.
+    pub counted: u64,
     /// Threads of a block.
     pub threads: u32,
     /// Shared memory of a block, static and dynamic, in bytes.
@@ -180,6 +182,7 @@ impl Estimate {
         let roles = vec![Role { warps: vec![0], execution: execution.clone() }];
         let launch = Launch {
             blocks: 1,
+            counted: 1,
             threads: 32,
             shared_bytes: code.shared_bytes,
             lines: &BTreeMap::new(),
@@ -220,6 +223,7 @@ impl Estimate {
             order.dram_bytes(machine.l2_bytes, at_once) - order.distinct_bytes()
         });
         let dram_bytes = (launch.dram_bytes + again) as f64;
+        let [busiest, mean] = steps_of(launch);
 
         let pushed = launch.cluster_sectors as f64 / launch.blocks.max(1) as f64;
         let mut path = Path::new(code, flow, (&execution, &roles), &architecture, polls, pushed);
@@ -229,11 +233,11 @@ impl Estimate {
         let phases = sm::phases(&path, &routes, warps_block);
 
         let mix = mix(code, flow, &execution, &architecture, 0..flow.blocks.len(), 1.0);
-        let of_sm = per_sm as f64 / launch.blocks.max(1) as f64;
+        let of_sm = busiest * per_sm as f64 / launch.blocks.max(1) as f64;
         let scheduler = |clocks: f64| clocks * of_sm / SCHEDULERS;
         let mut bounds = vec![
-            (Bound::Latency, longest * rounds as f64),
-            (Bound::Phases, phases * rounds as f64),
+            (Bound::Latency, longest * busiest * rounds as f64),
+            (Bound::Phases, phases * busiest * rounds as f64),
             (Bound::Issue, scheduler(mix.instructions)),
         ];
         let mut tensor = 0.0;
@@ -259,7 +263,7 @@ impl Estimate {
         let mut seconds =
             vec![(Bound::Dram, dram_bytes / machine.dram_bytes_second / DRAM_REACHED)];
         if let Some(rate) = machine.l2_bytes_second {
-            seconds.push((Bound::L2, launch.beyond_l1_bytes as f64 / rate));
+            seconds.push((Bound::L2, mean * launch.beyond_l1_bytes as f64 / rate));
         }
         let (clock_hz, mut bounds) = clocked(machine, bounds, &seconds, tensor);
         let clocks = together(&bounds);
@@ -345,6 +349,19 @@ fn clocked(
         hz = machine.clock_hz - (machine.clock_hz - machine.loaded_hz) * busy.min(1.0);
     }
     (hz, at(hz))
+}
+
+/// Steps of the clusters of a persistent launch, as factors of the mean of those that were counted:
+/// of the cluster that has the most, and of all.
+fn steps_of(launch: &Launch<'_>) -> [f64; 2] {
+    let of_order = |order: &TileOrder| {
+        let steps = order.steps_of(launch.blocks / order.blocks.max(1))?;
+        let counted = steps.len().min((launch.counted / order.blocks.max(1)) as usize);
+        let mean = |of: &[u64]| of.iter().sum::<u64>() as f64 / of.len() as f64;
+        let (most, counted) = (*steps.iter().max()?, mean(&steps[..counted]));
+        (counted > 0.0).then(|| [most as f64, mean(&steps)].map(|of| of / counted))
+    };
+    launch.order.and_then(of_order).unwrap_or([1.0; 2])
 }
 
 /// Bytes of a pass over the banks of shared memory.

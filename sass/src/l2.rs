@@ -87,6 +87,18 @@ impl TileOrder {
         missed
     }
 
+    /// Steps of each of so many clusters of a persistent launch; `None` if blocks that start take
+    /// the next tile.
+    pub fn steps_of(&self, clusters: u64) -> Option<Vec<u64>> {
+        let mut steps = vec![0; clusters.max(1) as usize];
+        for (tile, streams) in self.tiles.iter().enumerate() {
+            let of_tile = streams.iter().map(|stream| u64::from(stream.chunks)).max();
+            let at = tile % steps.len();
+            steps[at] += of_tile.unwrap_or(0);
+        }
+        self.persistent.then_some(steps)
+    }
+
     /// Bytes of all chunks, each counted once.
     pub fn distinct_bytes(&self) -> u64 {
         self.dram_bytes(u64::MAX, 1)

@@ -129,6 +129,7 @@ fn launched(
     }
     let launch = Launch {
         blocks,
+        counted: blocks,
         threads: warps as u32 * 32,
         shared_bytes: 0,
         lines: &lines,

@@ -18,6 +18,7 @@ mod score;
 mod simt;
 mod tile_order;
 mod tma_operand;
+mod turns;
 mod wgmma;
 mod work;
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
+use crate::engine::attention::turns::Turns;
 use crate::engine::signature::{ctype, kernel_parameter};
 use crate::expr::{Emission, EmittedProgram, Identifiers, Program, Value};
 use crate::graph::{AttentionShape, Band, Diagonal};
@@ -132,6 +133,8 @@ pub(super) struct AttentionParameters {
     descending: bool,
     /// Pairs of batch and heads whose tiles run at the same time (`attention/rasterize.cuh`).
     raster_pairs: i64,
+    /// How blocks take turns at tiles (`attention/rasterize.cuh`).
+    turns: Turns,
     o_type: &'static str,
     /// Elements at the coordinates of a score.
     sinks: Option<String>,
@@ -199,6 +202,7 @@ pub(super) fn attention_parameters(
     problem: &Problem<'_>,
     target: &Target,
     packs: bool,
+    turns: Turns,
 ) -> (AttentionParameters, BTreeSet<&'static str>) {
     let op = problem.op;
     let (score, functions) = score_parameters(problem, listing(problem, forward_lines(problem)));
@@ -207,6 +211,7 @@ pub(super) fn attention_parameters(
         reads: problem.score.reads_tensors(),
         descending: op.band.right.is_some(),
         raster_pairs: raster_pairs(problem, target, packs),
+        turns,
         o_type: ctype(problem.tensor("o").dtype),
         sinks: op.sinks.then(|| element(problem, "sinks")),
         descale_v: op.descale_v.then(|| element(problem, "descale_v")),

@@ -14,6 +14,7 @@ use crate::engine::attention::parameters::{
 };
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::tile_order::tile_order;
+use crate::engine::attention::turns::Turns;
 use crate::engine::attention::work::{Block, MathPath, work};
 use crate::engine::header::KernelNames;
 use crate::engine::instruction::{AMPERE, MmaInstruction, mma_sm};
@@ -256,7 +257,7 @@ impl<'a> Matrices<'a> {
     /// The order of tiles; `None` also where several blocks share the keys of a tile.
     pub(super) fn tile_order(&self, schedule: &Schedule) -> Option<TileOrder> {
         let Tiling { cta_k, cta_q, packs, split, .. } = schedule.tiling;
-        let order = || tile_order(&self.problem, self.target, [cta_q, cta_k], packs, false);
+        let order = || tile_order(&self.problem, self.target, [cta_q, cta_k], packs, None);
         if split == 1 { order() } else { None }
     }
 
@@ -313,7 +314,8 @@ impl<'a> Matrices<'a> {
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let passed: Vec<_> = self.problem.passed().collect();
-        let (attention, functions) = attention_parameters(&self.problem, self.target, tiling.packs);
+        let (attention, functions) =
+            attention_parameters(&self.problem, self.target, tiling.packs, Turns::Straight);
         let sm = mma_sm(self.target.arch);
         let names = self.names(sm, name, "attention/sm75_attention_mma.cu");
         let parameters = self.mma_parameters(

@@ -16,6 +16,7 @@ use crate::engine::attention::parameters::{
 use crate::engine::attention::schedule::{MMA_M, Matrices, SoftmaxParameters};
 use crate::engine::attention::tile_order::tile_order;
 use crate::engine::attention::tma_operand::TmaOperand;
+use crate::engine::attention::turns::TileTurns;
 use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, instructions_score, work};
 use crate::engine::instruction::{
     WARPGROUP, WGMMA_M, WgmmaInstruction, WgmmaParameters, cycles, expect_wgmma,
@@ -171,6 +172,12 @@ impl Wgmma<'_> {
         tiles
     }
 
+    /// How blocks take turns at tiles.
+    fn turns(&self, settings: Settings) -> TileTurns {
+        let Settings { cta_k, cta_q, .. } = settings;
+        TileTurns::of(&self.matrices.problem, self.matrices.target, [cta_q, cta_k])
+    }
+
     /// What all kv steps of a tile take, in keys.
     fn keys_taken(&self, cta_k: i64) -> i64 {
         ceil_div(self.shape().keys, cta_k) * (cta_k + KEYS_STEP)
@@ -187,8 +194,8 @@ impl Wgmma<'_> {
         }
     }
 
-    /// Estimated registers of a consumer thread: O; S, and P at half the size; temporaries of a score
-    /// program.
+    /// Estimated registers of a consumer thread: O; S, and P at half the size; what a score program
+    /// keeps.
     fn registers_needed(&self, settings: Settings) -> i64 {
         let problem = &self.matrices.problem;
         let accumulators = ceil_div(self.shape().width, MMA_M) * MMA_M / 2;
@@ -218,7 +225,8 @@ impl Wgmma<'_> {
         };
         let AttentionShape { depth, width, .. } = *self.shape();
         let product_width = product_width(width);
-        let (attention, functions) = attention_parameters(problem, self.matrices.target, false);
+        let (attention, functions) =
+            attention_parameters(problem, self.matrices.target, false, self.turns(settings).turns);
         let parameters = problem_parameters(problem, passed, false, functions);
         let k_batch = if problem.op.paged { "page" } else { parameters.sequence.k_batch };
         let operand = |of: &TmaOperand, name, title, tile, fp8| SteppedOperand {
@@ -419,7 +427,8 @@ impl Tunable<3> for Wgmma<'_> {
     fn tile_order(&self, schedule: &Schedule) -> Option<TileOrder> {
         let Settings { cta_k, cta_q, .. } = schedule.settings;
         let Matrices { problem, target, .. } = &self.matrices;
-        tile_order(problem, target, [cta_q, cta_k], false, true)
+        let turns = self.turns(schedule.settings);
+        tile_order(problem, target, [cta_q, cta_k], false, Some(turns))
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
@@ -443,7 +452,7 @@ impl Tunable<3> for Wgmma<'_> {
     }
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
-        let Schedule { settings, box_k, shared_bytes, tiles } = *schedule;
+        let Schedule { settings, box_k, shared_bytes, .. } = *schedule;
         let mut passed: Vec<_> = self.matrices.problem.passed().collect();
         passed.retain(|(slot, _)| !["q", "k", "v"].contains(slot));
         let names = self.matrices.names("sm90", "wgmma", "attention/sm90_attention_wgmma.cu");
@@ -454,7 +463,8 @@ impl Tunable<3> for Wgmma<'_> {
             .map(|(of, rows)| of.map(rows))
             .to_vec();
         launch.arguments.splice(0..0, [0, 1, 2].map(Argument::Map));
-        launch.grid = Grid::Resident { blocks_max: (tiles as u32).into(), multiple_of: 1 };
+        let blocks_max = (self.turns(settings).blocks_max() as u32).into();
+        launch.grid = Grid::Resident { blocks_max, multiple_of: 1 };
         launch.threads = settings.threads() as u32;
         launch.shared_bytes = shared_bytes as u32;
         Lowering::from(kernel)

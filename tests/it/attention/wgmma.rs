@@ -79,3 +79,25 @@ fn products_are_not_serialised() {
         }
     }
 }
+
+/// Blocks that take turns at tiles in other ways than as they come take each once: of 132 blocks,
+/// numbers of heads and tiles for which either is the most even.
+#[test]
+fn turns_at_tiles_give_the_references_results() {
+    let (snake, paired) = ("at = 2 * (at / gridDim.x + 1)", "2 * ITEMS - 1 - place");
+    for (heads, queries, way) in [(27, 320, snake), (66, 250, paired), (66, 300, paired)] {
+        let [depth, width] = [16; 2];
+        let (kv_heads, keys) = (heads, queries);
+        let shape = AttentionShape { batches: 1, heads, kv_heads, queries, keys, depth, width };
+        let case = cases::case(bottom(Some(0)), shape, Storage::packed(DType::F16), [true; 4]);
+        let config = config(32, 64, 2);
+        for kiln in harness::dialects() {
+            let target = kiln.device().target();
+            let supported = engine::supported("attention_wgmma", case.graph.canonical(), target);
+            let Ok(supported) = supported else { continue };
+            let source = harness::sources("", &*supported, &config).remove(0).1;
+            assert!(source.text.contains(way), "{heads} x {queries}: not `{way}`");
+            harness::check(kiln, &case.graph, Some(&config), &case.inputs, way);
+        }
+    }
+}

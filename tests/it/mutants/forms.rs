@@ -97,6 +97,16 @@ fn causal(kv: DType, extents: [i64; 2]) -> Task {
     lengths(Attention { band, ..Attention::new(MatmulMath::F32) }, kv, [2, 1], extents)
 }
 
+/// Causal attention of so many heads and queries that blocks take turns at tiles.
+fn turns(heads: i64, queries: i64) -> Task {
+    let op = Attention { band: Band::causal(Diagonal::TopLeft), ..Attention::new(MatmulMath::F32) };
+    let [depth, width] = [16; 2];
+    let (kv_heads, keys) = (heads, queries);
+    let shape = AttentionShape { batches: 1, heads, kv_heads, queries, keys, depth, width };
+    let case = attention::case(op, shape, Storage::packed(DType::Bf16), [true; 4]);
+    (case.graph, case.inputs)
+}
+
 /// Gradients of slopes, whose partials blocks have.
 fn slopes_gradient() -> Task {
     let op = Attention { slopes: true, ..Attention::new(MatmulMath::F32) };
@@ -422,6 +432,12 @@ fn attentions() -> Vec<Form> {
             "attention_wgmma",
             causal(Bf16, [300, 208]),
             &[("cta_k", 32), ("cta_q", 128), ("stages", 3)],
+        ),
+        form(
+            "attention_paired",
+            "attention_wgmma",
+            turns(66, 250),
+            &[("cta_k", 64), ("cta_q", 64), ("stages", 2)],
         ),
         form(
             "attention_fp8",
