@@ -1,5 +1,5 @@
 //! The turns that the blocks of a resident grid take at tiles, whose keys differ in number below a
-//! diagonal: a fixed order, without memory for a counter, that leaves no block much more than others.
+//! diagonal: a fixed order, without a counter in memory, that leaves all blocks about as much to do.
 
 use serde::Serialize;
 
