@@ -1,5 +1,5 @@
 //! The turns that the blocks of a resident grid take at tiles, whose keys differ in number below a
-//! diagonal: a fixed order, without a counter in memory, that leaves all blocks about as much to do.
+//! diagonal: a fixed order, without a counter in memory, that leaves blocks about as much to do.
 
 use serde::Serialize;
 
@@ -57,10 +57,12 @@ impl TileTurns {
             descending: problem.op.band.right.is_some(),
         };
         let (blocks, count) = (i64::from(target.sm_count), straight.count());
-        if !straight.descending || count <= blocks {
+        let paired = TileTurns { turns: Turns::Paired, ..straight };
+        // Of sequences one behind the other, only the device knows the tiles.
+        let is_ragged = problem.op.queries_max.is_some();
+        if is_ragged || !straight.descending || count <= blocks {
             return straight;
         }
-        let paired = TileTurns { turns: Turns::Paired, ..straight };
         if count > TILES_MAX {
             return paired;
         }

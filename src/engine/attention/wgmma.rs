@@ -38,6 +38,9 @@ const LANES: f64 = 128.0;
 /// Registers for addresses and bounds: with fewer, the assembler spills.
 const REGISTERS_OTHER: i64 = 32;
 
+/// Registers for a block's place among sequences of different numbers of tiles.
+const REGISTERS_TURNS: i64 = 8;
+
 /// Registers for a score program.
 const REGISTERS_MODIFIED: i64 = 32;
 
@@ -204,7 +207,8 @@ impl Wgmma<'_> {
             false if problem.is_modified() => settings.cta_k + REGISTERS_MODIFIED,
             false => ceil_div(3 * settings.cta_k, 4),
         };
-        accumulators + of_scores + REGISTERS_OTHER
+        let of_turns = if problem.op.queries_max.is_some() { REGISTERS_TURNS } else { 0 };
+        accumulators + of_scores + of_turns + REGISTERS_OTHER
     }
 
     fn parameters(&self, schedule: &Schedule, passed: &[(&'static str, usize)]) -> Parameters {

@@ -101,3 +101,30 @@ fn turns_at_tiles_give_the_references_results() {
         }
     }
 }
+
+/// Sequences of different numbers of tiles, two without any, the last one beyond all rows: more
+/// tiles than blocks.
+#[test]
+fn turns_at_tiles_of_ragged_sequences_give_the_references_results() {
+    let [depth, width] = [16; 2];
+    let (batches, heads, queries, keys) = (6, 16, 320, 320);
+    let shape = AttentionShape { batches, heads, kv_heads: 8, queries, keys, depth, width };
+    let offsets = [0.0, 0.0, 320.0, 384.0, 384.0, 500.0, 9e8];
+    for right in [None, Some(0)] {
+        let (queries_max, keys_max) = (Some(queries), Some(keys));
+        let op = Attention { queries_max, keys_max, ..bottom(right) };
+        let mut case = cases::case(op, shape, Storage::packed(DType::F16), [true; 4]);
+        for tensor in case.graph.inputs().filter(|tensor| tensor.name.ends_with("_offsets")) {
+            case.inputs.insert(tensor.uid, offsets.to_vec());
+        }
+        for kiln in harness::dialects() {
+            let target = kiln.device().target();
+            let supported = engine::supported("attention_wgmma", case.graph.canonical(), target);
+            let Ok(supported) = supported else { continue };
+            let config = config(32, 64, 2);
+            let source = harness::sources("", &*supported, &config).remove(0).1;
+            assert!(source.text.contains("bool find(const Tensors& t) {"));
+            harness::check(kiln, &case.graph, Some(&config), &case.inputs, "ragged");
+        }
+    }
+}

@@ -107,6 +107,21 @@ fn turns(heads: i64, queries: i64) -> Task {
     (case.graph, case.inputs)
 }
 
+/// Attention of sequences one behind the other, the second of which is empty.
+fn ragged(heads: i64, queries: i64) -> Task {
+    let (queries_max, keys_max) = (Some(queries), Some(queries));
+    let op = Attention { queries_max, keys_max, ..Attention::new(MatmulMath::F32) };
+    let (kv_heads, keys, [depth, width]) = (heads, queries, [16; 2]);
+    let shape = AttentionShape { batches: 4, heads, kv_heads, queries, keys, depth, width };
+    let mut case = attention::case(op, shape, Storage::packed(DType::Bf16), [true; 4]);
+    let offsets =
+        [0, queries - 70, queries - 70, 2 * queries - 70, 2 * queries].map(|at| at as f64);
+    for tensor in case.graph.inputs().filter(|tensor| tensor.name.ends_with("_offsets")) {
+        case.inputs.insert(tensor.uid, offsets.to_vec());
+    }
+    (case.graph, case.inputs)
+}
+
 /// Gradients of slopes, whose partials blocks have.
 fn slopes_gradient() -> Task {
     let op = Attention { slopes: true, ..Attention::new(MatmulMath::F32) };
@@ -437,6 +452,12 @@ fn attentions() -> Vec<Form> {
             "attention_paired",
             "attention_wgmma",
             turns(66, 250),
+            &[("cta_k", 64), ("cta_q", 64), ("stages", 2)],
+        ),
+        form(
+            "attention_ragged",
+            "attention_wgmma",
+            ragged(20, 200),
             &[("cta_k", 64), ("cta_q", 64), ("stages", 2)],
         ),
         form(
