@@ -77,6 +77,7 @@ fn estimated(folder: &Path, stem: &str, machine: &Machine) -> Result<Estimate> {
     let total = &counters.total;
     let launch = kiln_sass::Launch {
         blocks,
+        counted: counters.blocks,
         threads: job.threads,
         shared_bytes: job.shared_bytes,
         lines: &lines,

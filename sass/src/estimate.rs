@@ -21,7 +21,7 @@ use std::fmt;
 pub struct Launch<'a> {
     /// Blocks of the grid.
     pub blocks: u64,
-    /// The first blocks, as many as were counted, for all.
+    /// Blocks that were counted for all, evenly among them.
     pub counted: u64,
     /// Threads of a block.
     pub threads: u32,
@@ -356,9 +356,12 @@ fn clocked(
 fn steps_of(launch: &Launch<'_>) -> [f64; 2] {
     let of_order = |order: &TileOrder| {
         let steps = order.steps_of(launch.blocks / order.blocks.max(1))?;
-        let counted = steps.len().min((launch.counted / order.blocks.max(1)) as usize);
+        // Those that are counted lie evenly among all.
+        let (all, some) = (steps.len(), (launch.counted / order.blocks.max(1)) as usize);
+        let counted: Vec<u64> =
+            (0..some.min(all)).map(|at| steps[at * all / some.min(all)]).collect();
         let mean = |of: &[u64]| of.iter().sum::<u64>() as f64 / of.len() as f64;
-        let (most, counted) = (*steps.iter().max()?, mean(&steps[..counted]));
+        let (most, counted) = (*steps.iter().max()?, mean(&counted));
         (counted > 0.0).then(|| [most as f64, mean(&steps)].map(|of| of / counted))
     };
     launch.order.and_then(of_order).unwrap_or([1.0; 2])

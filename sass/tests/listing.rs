@@ -113,6 +113,16 @@ fn launched(
     repeats: u64,
     order: Option<&TileOrder>,
 ) -> Estimate {
+    launched_of(name, [blocks, warps], repeats, (order, blocks))
+}
+
+/// The same, of so many blocks that were counted.
+fn launched_of(
+    name: &str,
+    [blocks, warps]: [u64; 2],
+    repeats: u64,
+    (order, counted): (Option<&TileOrder>, u64),
+) -> Estimate {
     let code = parse(name).codes.remove(0);
     let text = String::from_utf8(read(&format!("{name}.ptx"))).expect("text");
     let mut lines = BTreeMap::new();
@@ -129,7 +139,7 @@ fn launched(
     }
     let launch = Launch {
         blocks,
-        counted: blocks,
+        counted,
         threads: warps as u32 * 32,
         shared_bytes: 0,
         lines: &lines,
@@ -218,6 +228,28 @@ fn what_l2_does_not_keep_is_read_again() {
     let more = (again - kept) / Machine::H100.clock_hz / seconds;
     // Nine tenths of the data sheet's bandwidth.
     assert!((more * 0.9 - 1.0).abs() < 0.01, "{more}");
+}
+
+/// Of a persistent launch whose tiles differ, the block that has the most decides what an SM takes.
+#[test]
+fn the_busiest_block_counts() {
+    let tile = |chunks: u32| vec![Stream { first: 0, chunks, bytes: 1 }];
+    let order = |steps: &dyn Fn(usize) -> u32| {
+        let tiles = (0..2 * 132).map(|at| tile(steps(at % 132))).collect();
+        TileOrder { tiles, blocks: 1, persistent: true }
+    };
+    let uneven_steps = |block: usize| if block == 66 { 6 } else { 3 };
+    let of = |order: TileOrder| launched("phases", [132, 1], 100, Some(&order));
+    let (even, uneven) = (of(order(&|_| 3)), of(order(&uneven_steps)));
+    for bound in [Bound::Latency, Bound::Issue, Bound::Pipe(Pipe::Fma)] {
+        let times = clocks(&uneven, bound) / clocks(&even, bound);
+        assert!((times / (2.0 * 132.0 / 133.0) - 1.0).abs() < 1e-9, "{bound}: {times}");
+    }
+    assert_eq!(clocks(&uneven, Bound::Dram), clocks(&even, Bound::Dram));
+    // Of two blocks that were counted, one is the busiest, and so counts half.
+    let sampled = launched_of("phases", [132, 1], 100, (Some(&order(&uneven_steps)), 2));
+    let times = clocks(&sampled, Bound::Latency) / clocks(&even, Bound::Latency);
+    assert!((times / (6.0 / 4.5) - 1.0).abs() < 1e-9, "{times}");
 }
 
 #[test]

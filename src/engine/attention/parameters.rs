@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
-use crate::engine::attention::turns::Turns;
+use crate::engine::attention::turns::raster_pairs;
 use crate::engine::signature::{ctype, kernel_parameter};
 use crate::expr::{Emission, EmittedProgram, Identifiers, Program, Value};
 use crate::graph::{AttentionShape, Band, Diagonal};
@@ -44,6 +44,8 @@ pub(super) struct ProblemParameters {
     /// Operators of `device/ops/reduce.cuh`.
     reductions: [&'static str; 2],
     reduces_across: bool,
+    /// Whether a number, the last one, says how blocks take turns at tiles (`attention/tile_turns.cuh`).
+    pub(super) takes_turns: bool,
     #[serde(flatten)]
     pub(super) sequence: SequenceParameters,
 }
@@ -133,8 +135,6 @@ pub(super) struct AttentionParameters {
     descending: bool,
     /// Pairs of batch and heads whose tiles run at the same time (`attention/rasterize.cuh`).
     raster_pairs: i64,
-    /// How blocks take turns at tiles (`attention/rasterize.cuh`).
-    turns: Turns,
     o_type: &'static str,
     /// Elements at the coordinates of a score.
     sinks: Option<String>,
@@ -192,6 +192,7 @@ pub(super) fn problem_parameters(
         functions,
         reductions: ["Add", "Max"],
         reduces_across: false,
+        takes_turns: false,
         sequence: sequence(problem, !passed.iter().any(|(slot, _)| *slot == "q")),
     }
 }
@@ -202,7 +203,6 @@ pub(super) fn attention_parameters(
     problem: &Problem<'_>,
     target: &Target,
     packs: bool,
-    turns: Turns,
 ) -> (AttentionParameters, BTreeSet<&'static str>) {
     let op = problem.op;
     let (score, functions) = score_parameters(problem, listing(problem, forward_lines(problem)));
@@ -211,7 +211,6 @@ pub(super) fn attention_parameters(
         reads: problem.score.reads_tensors(),
         descending: op.band.right.is_some(),
         raster_pairs: raster_pairs(problem, target, packs),
-        turns,
         o_type: ctype(problem.tensor("o").dtype),
         sinks: op.sinks.then(|| element(problem, "sinks")),
         descale_v: op.descale_v.then(|| element(problem, "descale_v")),
@@ -291,28 +290,6 @@ pub(super) fn emitted(
     let emission = Emission { activations, shared: &[] };
     let outputs = [own[5].clone(), own[6].clone()];
     (inputs, program.emit_with(&identifiers, &outputs, &mut names, emission))
-}
-
-/// The share of L2 for K and V; FlashAttention-3 takes 32 MB of Hopper's 50.
-const L2_SHARE: f64 = 0.625;
-
-/// Queries up to which all tiles of a pair run at the same time whatever the order.
-const QUERIES_SHORT: i64 = 64;
-
-/// How many pairs of batch and heads run at the same time. One reads K and V least often where all
-/// tiles have as many keys. Where they have not, concurrent tiles of one pair drift apart; those of
-/// several, ordered by their keys, do so less: as many as L2 has room for.
-pub(super) fn raster_pairs(problem: &Problem<'_>, target: &Target, packs: bool) -> i64 {
-    let AttentionShape { queries, keys, depth, width, .. } = problem.shape;
-    if problem.op.band.right.is_none() || queries <= QUERIES_SHORT {
-        return 1;
-    }
-    let bytes = |slot: &str, elements: i64| (problem.tensor(slot).dtype.bytes() as i64) * elements;
-    let bytes = keys.saturating_mul(bytes("k", depth) + bytes("v", width)).max(1);
-    let fit = (target.l2_bytes as f64 * L2_SHARE) as i64 / bytes;
-    let sharing = if packs { 1 } else { problem.shape.group() };
-    // The tiles of all are counted in 32 bits.
-    fit.saturating_mul(sharing).min((1 << 30) / queries).max(1)
 }
 
 /// The KV head of query head `h`.

@@ -14,7 +14,6 @@ use crate::engine::attention::parameters::{
 };
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::tile_order::tile_order;
-use crate::engine::attention::turns::Turns;
 use crate::engine::attention::work::{Block, MathPath, work};
 use crate::engine::header::KernelNames;
 use crate::engine::instruction::{AMPERE, MmaInstruction, mma_sm};
@@ -314,8 +313,7 @@ impl<'a> Matrices<'a> {
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let passed: Vec<_> = self.problem.passed().collect();
-        let (attention, functions) =
-            attention_parameters(&self.problem, self.target, tiling.packs, Turns::Straight);
+        let (attention, functions) = attention_parameters(&self.problem, self.target, tiling.packs);
         let sm = mma_sm(self.target.arch);
         let names = self.names(sm, name, "attention/sm75_attention_mma.cu");
         let parameters = self.mma_parameters(

@@ -8,7 +8,6 @@ use crate::engine::attention::parameters::{
     problem_parameters,
 };
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::turns::Turns;
 use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, work};
 use crate::engine::header::KernelNames;
 use crate::engine::signature::arguments;
@@ -194,8 +193,7 @@ impl Tunable<2> for Simt<'_> {
         let problem = &self.problem;
         let Schedule { settings, shared_bytes, blocks, .. } = *schedule;
         let passed: Vec<_> = problem.passed().collect();
-        let (attention, functions) =
-            attention_parameters(problem, self.target, false, Turns::Straight);
+        let (attention, functions) = attention_parameters(problem, self.target, false);
         let parameters = Parameters {
             problem: problem_parameters(problem, &passed, false, functions),
             attention,

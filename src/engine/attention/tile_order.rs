@@ -3,9 +3,8 @@
 use kiln_sass::{Stream, TileOrder};
 
 use crate::engine::access::ceil_div;
-use crate::engine::attention::parameters::raster_pairs;
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::turns::TileTurns;
+use crate::engine::attention::turns::{TileTurns, raster_pairs};
 use crate::engine::tile_order::{STEPS_MAX, grouped};
 use crate::graph::AttentionShape;
 use crate::target::Target;

@@ -1,31 +1,33 @@
 //! The turns that the blocks of a resident grid take at tiles, whose keys differ in number below a
 //! diagonal: a fixed order, without a counter in memory, that leaves blocks about as much to do.
 
-use serde::Serialize;
-
 use crate::engine::access::ceil_div;
-use crate::engine::attention::parameters::raster_pairs;
 use crate::engine::attention::problem::Problem;
 use crate::engine::tile_order::grouped;
 use crate::graph::AttentionShape;
 use crate::target::Target;
 
+/// Queries up to which all tiles of a pair run at the same time whatever the order.
+const QUERIES_SHORT: i64 = 64;
+
+/// The share of L2 for K and V; FlashAttention-3 takes 32 MB of Hopper's 50.
+const L2_SHARE: f64 = 0.625;
+
 /// What a tile takes besides its steps of keys, in steps: its first loads and its results.
 const STEPS_TILE: i64 = 1;
 
-/// Tiles up to which blocks are compared; of more, pairs are as even as anything.
+/// Tiles up to which blocks are compared; of more, even numbers of tiles are paired.
 const TILES_MAX: i64 = 1 << 14;
 
-/// How a block goes on from tile to tile (`attention/tile_turns.cuh`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// How a block goes on from tile to tile, by its number in `attention/tile_turns.cuh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turns {
     /// Tiles as they come.
-    Straight,
+    Straight = 0,
     /// As they come, and from the last block to the first, by turns.
-    Snake,
+    Snake = 1,
     /// Two tiles of a head that have as many keys together as any other two.
-    Paired,
+    Paired = 2,
 }
 
 /// The order of tiles, and the turns at them.
@@ -58,13 +60,11 @@ impl TileTurns {
         };
         let (blocks, count) = (i64::from(target.sm_count), straight.count());
         let paired = TileTurns { turns: Turns::Paired, ..straight };
-        // Of sequences one behind the other, only the device knows the tiles.
-        let is_ragged = problem.op.queries_max.is_some();
-        if is_ragged || !straight.descending || count <= blocks {
+        if !takes_turns(problem) || count <= blocks {
             return straight;
         }
         if count > TILES_MAX {
-            return paired;
+            return if straight.tiles % 2 == 0 { paired } else { straight };
         }
         let steps = |tile: i64| {
             let rows = [tile * cta_q, ((tile + 1) * cta_q).min(queries) - 1];
@@ -129,6 +129,28 @@ impl TileTurns {
         };
         (0..blocks.min(self.blocks_max())).map(of_block).max().unwrap_or(0)
     }
+}
+
+/// Whether blocks may take turns at tiles in more ways than one: where their numbers of keys differ.
+/// Of sequences one behind the other, only the device knows the tiles.
+pub(super) fn takes_turns(problem: &Problem<'_>) -> bool {
+    problem.op.band.right.is_some() && problem.op.queries_max.is_none()
+}
+
+/// How many pairs of batch and heads run at the same time. One reads K and V least often where all
+/// tiles have as many keys. Where they have not, concurrent tiles of one pair drift apart; those of
+/// several, ordered by their keys, do so less: as many as L2 has room for.
+pub(super) fn raster_pairs(problem: &Problem<'_>, target: &Target, packs: bool) -> i64 {
+    let AttentionShape { queries, keys, depth, width, .. } = problem.shape;
+    if problem.op.band.right.is_none() || queries <= QUERIES_SHORT {
+        return 1;
+    }
+    let bytes = |slot: &str, elements: i64| (problem.tensor(slot).dtype.bytes() as i64) * elements;
+    let bytes = keys.saturating_mul(bytes("k", depth) + bytes("v", width)).max(1);
+    let fit = (target.l2_bytes as f64 * L2_SHARE) as i64 / bytes;
+    let sharing = if packs { 1 } else { problem.shape.group() };
+    // The tiles of all are counted in 32 bits.
+    fit.saturating_mul(sharing).min((1 << 30) / queries).max(1)
 }
 
 #[cfg(test)]

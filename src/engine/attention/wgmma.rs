@@ -16,7 +16,7 @@ use crate::engine::attention::parameters::{
 use crate::engine::attention::schedule::{MMA_M, Matrices, SoftmaxParameters};
 use crate::engine::attention::tile_order::tile_order;
 use crate::engine::attention::tma_operand::TmaOperand;
-use crate::engine::attention::turns::TileTurns;
+use crate::engine::attention::turns::{TileTurns, Turns, takes_turns};
 use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, instructions_score, work};
 use crate::engine::instruction::{
     WARPGROUP, WGMMA_M, WgmmaInstruction, WgmmaParameters, cycles, expect_wgmma,
@@ -191,14 +191,16 @@ impl Wgmma<'_> {
     fn registers(&self, settings: Settings) -> [i64; 2] {
         match settings.consumers() {
             1 => [REGISTERS_THREAD_MAX; 2],
-            2 if self.has_bounds() || self.converts() => [40, 232],
+            2 if self.has_bounds() || self.converts() || takes_turns(&self.matrices.problem) => {
+                [40, 232]
+            }
             2 => [24, 240],
             _ => [32, 160],
         }
     }
 
     /// Estimated registers of a consumer thread: O; S, and P at half the size; what a score program
-    /// keeps.
+    /// and turns at ragged sequences keep; others.
     fn registers_needed(&self, settings: Settings) -> i64 {
         let problem = &self.matrices.problem;
         let accumulators = ceil_div(self.shape().width, MMA_M) * MMA_M / 2;
@@ -229,9 +231,9 @@ impl Wgmma<'_> {
         };
         let AttentionShape { depth, width, .. } = *self.shape();
         let product_width = product_width(width);
-        let (attention, functions) =
-            attention_parameters(problem, self.matrices.target, false, self.turns(settings).turns);
-        let parameters = problem_parameters(problem, passed, false, functions);
+        let (attention, functions) = attention_parameters(problem, self.matrices.target, false);
+        let mut parameters = problem_parameters(problem, passed, false, functions);
+        parameters.takes_turns = takes_turns(problem);
         let k_batch = if problem.op.paged { "page" } else { parameters.sequence.k_batch };
         let operand = |of: &TmaOperand, name, title, tile, fp8| SteppedOperand {
             name,
@@ -371,8 +373,9 @@ impl Tunable<3> for Wgmma<'_> {
             ));
         }
         let tiles = self.matrices.problem.blocks(settings.cta_q);
-        if tiles > GRID_MAX {
-            return Err(format!("needs {tiles} tiles, more than a grid has blocks"));
+        // Pairs of tiles are counted in 32 bits, of odd numbers one more.
+        if tiles > GRID_MAX / 2 {
+            return Err(format!("needs {tiles} tiles, more than blocks count"));
         }
         Ok(Schedule { settings, box_k, shared_bytes, tiles })
     }
@@ -432,7 +435,9 @@ impl Tunable<3> for Wgmma<'_> {
         let Settings { cta_k, cta_q, .. } = schedule.settings;
         let Matrices { problem, target, .. } = &self.matrices;
         let turns = self.turns(schedule.settings);
-        tile_order(problem, target, [cta_q, cta_k], false, Some(turns))
+        // Turns are listed for one block of each SM; a single warpgroup leaves room for more.
+        let is_listed = turns.turns == Turns::Straight || schedule.settings.consumers() > 1;
+        is_listed.then(|| tile_order(problem, target, [cta_q, cta_k], false, Some(turns)))?
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
@@ -467,7 +472,9 @@ impl Tunable<3> for Wgmma<'_> {
             .map(|(of, rows)| of.map(rows))
             .to_vec();
         launch.arguments.splice(0..0, [0, 1, 2].map(Argument::Map));
-        let blocks_max = (self.turns(settings).blocks_max() as u32).into();
+        let turns = self.turns(settings);
+        launch.numbers.extend(takes_turns(&self.matrices.problem).then_some(turns.turns as i64));
+        let blocks_max = (turns.blocks_max() as u32).into();
         launch.grid = Grid::Resident { blocks_max, multiple_of: 1 };
         launch.threads = settings.threads() as u32;
         launch.shared_bytes = shared_bytes as u32;
