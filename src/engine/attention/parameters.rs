@@ -44,7 +44,7 @@ pub(super) struct ProblemParameters {
     /// Operators of `device/ops/reduce.cuh`.
     reductions: [&'static str; 2],
     reduces_across: bool,
-    /// Whether a number, the last one, says how blocks take turns at tiles (`attention/tile_turns.cuh`).
+    /// Whether the last number says how blocks take turns at tiles (`attention/tile_turns.cuh`).
     pub(super) takes_turns: bool,
     #[serde(flatten)]
     pub(super) sequence: SequenceParameters,

@@ -131,7 +131,7 @@ impl TileTurns {
     }
 }
 
-/// Whether blocks may take turns at tiles in more ways than one: where their numbers of keys differ.
+/// Whether blocks may take turns at tiles in more ways than one: where tiles differ in keys.
 /// Of sequences one behind the other, only the device knows the tiles.
 pub(super) fn takes_turns(problem: &Problem<'_>) -> bool {
     problem.op.band.right.is_some() && problem.op.queries_max.is_none()
