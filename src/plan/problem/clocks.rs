@@ -29,11 +29,6 @@ impl PlannedKernel {
         let code = cubin.codes.into_iter().find(|code| code.name == *entry);
         let code =
             code.ok_or_else(|| Error::internal(format!("the cubin contains no kernel `{entry}`")))?;
-        // The counters know of no L2 that is too small.
-        let order = match self.position {
-            0 => self.part.supported(target)?.tile_order(&self.part.config),
-            _ => None,
-        };
         // Of a sample of the blocks, the others did as much.
         let blocks = u64::from(self.launch.grid).max(1);
         let all = |count: u64| {
@@ -49,6 +44,11 @@ impl PlannedKernel {
         };
         let total = &counters.total;
         let shared_bytes = self.report.resources.shared_bytes + self.launch.shared_bytes;
+        // The counters know of no L2 that is too small, nor of blocks that were not counted.
+        let order = match self.position {
+            0 => self.part.supported(target)?.tile_order(&self.part.config),
+            _ => None,
+        };
         let launch = Launch {
             blocks,
             counted: counters.blocks,
