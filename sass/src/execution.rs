@@ -296,12 +296,21 @@ fn solve(equations: &[Equation], mut held: Vec<bool>, warps: f64) -> Vec<f64> {
     found
 }
 
-/// Solves a symmetric positive definite system, whose right side is its last column.
+/// What is left of a pivot below this part of it is rounding.
+const ROUNDING: f64 = 1e-14;
+
+/// Solves a symmetric positive definite system, whose right side is its last column. An unknown
+/// that rounding alone determines is 0.
 fn eliminate(mut matrix: Vec<Vec<f64>>) -> Vec<f64> {
     let count = matrix.len();
+    let diagonal: Vec<f64> = (0..count).map(|at| matrix[at][at]).collect();
     for at in 0..count {
         let (above, below) = matrix.split_at_mut(at + 1);
-        let pivot = &above[at];
+        let pivot = &mut above[at];
+        if pivot[at] < ROUNDING * diagonal[at] {
+            pivot[at..].fill(0.0);
+            pivot[at] = diagonal[at];
+        }
         for row in below {
             let factor = row[at] / pivot[at];
             if factor != 0.0 {
@@ -317,4 +326,18 @@ fn eliminate(mut matrix: Vec<Vec<f64>>) -> Vec<f64> {
         found[at] = (matrix[at][count] - known) / matrix[at][at];
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::eliminate;
+
+    #[test]
+    fn what_is_determined_by_rounding_alone_is_zero() {
+        // Nothing but x + y = 2.
+        let rows = [[3.0, 3.0, 6.0], [3.0, 3.0, 6.0]];
+        assert_eq!(eliminate(rows.map(Vec::from).into()), [2.0, 0.0]);
+        let rows = [[2.0, 1.0, 4.0], [1.0, 2.0, 5.0]];
+        assert_eq!(eliminate(rows.map(Vec::from).into()), [1.0, 2.0]);
+    }
 }

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 
 use kiln::engine::{self, Mode, Selection};
-use kiln::graph::RowLayout;
-use kiln::rnn::{Extent, Optional, Rnn};
+use kiln::graph::{MatmulMath, RowLayout};
+use kiln::rnn::{CellKind, CellOptions, Extent, Optional, Rnn};
 use kiln::target::Target;
 use kiln::{DType, ErrorKind};
+
+use crate::recurrence::{graph, layer};
 
 /// A layer without a place on chip has as many kernels packed as it has unpacked, and one more for
 /// sequences that are longer than the mean.
@@ -126,5 +128,23 @@ fn notes_are_what_the_kernels_do() {
                 }
             }
         }
+    }
+}
+
+/// Layers without tensor cores whose weights fit on chip only if threads hold as many as they can.
+#[test]
+fn registers_hold_what_shared_memory_does_not() {
+    for (name, engine_name, batch, units) in [
+        ("h200", "rnn_cluster", 8, 848),
+        ("h200", "rnn_cluster", 8, 960),
+        ("a100", "rnn_grid", 32, 784),
+        ("t4", "rnn_grid", 8, 528),
+    ] {
+        let target = Target::named(name).expect("it is known");
+        let op = layer(CellKind::Tanh, CellOptions::default(), MatmulMath::F32, [batch, units]);
+        let graph = graph(&op, 8, DType::F32);
+        let own = engine::supported(engine_name, graph.canonical(), &target);
+        let config = own.unwrap_or_else(|error| panic!("{name}, {units}: {error}")).heuristic();
+        assert!(config.knob("weight_registers").expect("it is set") > 64, "{name}: {config}");
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks that exchange h in words of global memory, each of which tells whether it was written.
 
-use kiln::engine::EngineConfig;
-use kiln::graph::{MatmulMath, Recurrence, RecurrenceSlots};
+use kiln::engine::{self, EngineConfig};
+use kiln::graph::{MatmulMath, Quantization, Recurrence, RecurrenceSlots};
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::{DType, Kiln, OperationGraph};
 
@@ -75,4 +75,32 @@ fn not_a_number_is_no_word_that_is_missing() {
         let last = &actual[&graph.tensor_named("h_final").unwrap().uid];
         assert!(last.iter().all(|value| value.is_nan()), "{config}: {last:?}");
     }
+}
+
+/// Rows of chunks 8 apart take other turns in shared memory where a chunk has 16 elements: a warp
+/// alone would store words of 8 bits in other rows' places. Whoever is not refused agrees with the
+/// reference.
+#[test]
+fn few_warps_receive_words_of_every_size() {
+    let op = layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [8, 32]);
+    let integers = Recurrence { quantization: Some(Quantization::new(63.0, 128)), ..op.clone() };
+    let mut refused = Vec::new();
+    for (op, dtype) in [(&op, DType::F32), (&op, DType::Bf16), (&integers, DType::U8)] {
+        let graph = graph(op, 4, dtype);
+        let values = values(&graph, op, 4);
+        let kiln = harness::kiln();
+        let target = kiln.device().target();
+        let supported = engine::supported("rnn_grid", graph.canonical(), target).unwrap();
+        for (exchange, warps) in [(0, 1), (1, 1), (1, 2)] {
+            let knobs = [("exchange", exchange), ("group_ctas", 2), ("warps_k", 1)];
+            let more = [("warps_n", warps), ("weight_registers", 0)];
+            let config = setting(kiln, &graph, "rnn_grid", &[&knobs[..], &more].concat());
+            match supported.lower(&config) {
+                Ok(_) => harness::check(kiln, &graph, Some(&config), &values, &config.to_string()),
+                Err(error) => refused.push((dtype, warps, error.to_string())),
+            }
+        }
+    }
+    let [(DType::U8, 1, text)] = &refused[..] else { panic!("{refused:?}") };
+    assert!(text.ends_with("words of 8 bits by 64 threads at least, a block has 32"), "{text}");
 }

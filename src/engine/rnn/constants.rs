@@ -83,16 +83,16 @@ impl Writer<'_> {
                 add("SMEM_BARRIERS_OFFSET", memory.barriers, "bytes");
             }
             Exchange::Counter => {
-                add("EXCHANGE_WIDTH", schedule.exchange_width, "elements of a row in memory");
-                let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
-                add("CHUNK", 16 / bytes, "elements per access");
+                add("EXCHANGE_WIDTH", schedule.exchange_width, "elements of the widest row");
             }
             Exchange::Words => {
                 add("SLOTS", SLOTS, "steps that have memory of their own");
                 add("SLOT_WORDS", schedule.slot_words(layer), "of an operand of a step");
-                add("CHUNK", schedule.word_chunk(layer), "elements per access");
-                add("LOADS_MAX", LOADS_MAX, "of a thread in flight");
             }
+        }
+        if schedule.exchange.through_memory() {
+            add("CHUNK", schedule.chunk(layer, schedule.exchange), "elements per access");
+            add("LOADS_MAX", LOADS_MAX, "of a thread in flight");
         }
         if layer.layer_norms_max() > 0 {
             add("LAYER_NORMS", layer.layer_norms_max(), "of a stage, at most");

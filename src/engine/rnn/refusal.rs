@@ -13,6 +13,7 @@ pub(super) enum Refusal {
     Registers { needed: i64, available: i64 },
     SharedBytes { needed: i64, available: i64 },
     PartialSums,
+    Words { threads: i64 },
 }
 
 /// Maximum threads per block.
@@ -38,6 +39,9 @@ impl fmt::Display for Refusal {
             Refusal::PartialSums => f.write_str(
                 "exchanges partial sums of one transposed GEMM per step, on tensor cores",
             ),
+            Refusal::Words { threads } => {
+                write!(f, "exchanges words of 8 bits by 64 threads at least, a block has {threads}")
+            }
             Refusal::SharedBytes { needed, available } => {
                 write!(f, "needs {needed} bytes of shared memory, {available} are available")
             }

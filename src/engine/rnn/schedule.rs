@@ -13,7 +13,8 @@ use crate::target::{Arch, Target};
 /// MMAs that a tensor core needs in flight: one takes as long as it issues four.
 const MMAS_IN_FLIGHT: i64 = 4;
 
-/// Accesses of 16 bytes that a thread has in flight when it receives words, in 32 registers.
+/// Accesses of 16 bytes that a thread has in flight when it receives an operand through memory, in
+/// 32 registers.
 pub(super) const LOADS_MAX: i64 = 8;
 
 /// Registers of a thread that hold biases and other vectors of its units; more stay in shared
@@ -274,6 +275,11 @@ impl Schedule {
             && !layer.op.cell.projected
             && layer.layer_norms_max() == 0
             && 2 * schedule.unit_groups() * schedule.batch_subtiles() <= warps_k;
+        // Chunks of a thread are at constant offsets where the rows of all take the same turns.
+        let offset = threads / 8 * schedule.chunk(layer, exchange);
+        if exchange == Exchange::Words && offset % (4 * 16 / element_bytes) != 0 {
+            return Err(Refusal::Words { threads });
+        }
         schedule.registers = schedule.estimated_registers(layer);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         if schedule.registers > available {
@@ -332,9 +338,14 @@ impl Schedule {
         (layer.dtype().bytes() as i64).max(2)
     }
 
-    /// Elements of h in an access to words, of 16 bytes at most there and in shared memory.
-    pub(super) fn word_chunk(&self, layer: &Layer<'_>) -> i64 {
-        16 / Schedule::word_element_bytes(layer).max(self.element_bytes)
+    /// Elements of h in an access of an exchange through memory, of 16 bytes at most there and in
+    /// shared memory.
+    pub(super) fn chunk(&self, layer: &Layer<'_>, exchange: Exchange) -> i64 {
+        let bytes = match exchange {
+            Exchange::Words => Schedule::word_element_bytes(layer),
+            _ => layer.dtype().bytes() as i64,
+        };
+        16 / bytes.max(self.element_bytes)
     }
 
     /// Words of 8 bytes of an operand of a step.
@@ -413,15 +424,15 @@ impl Schedule {
         resident.map(|of| of.step_bytes).max().unwrap_or(0)
     }
 
-    /// Loads that a thread has for an exchange of words.
-    fn word_loads(&self, layer: &Layer<'_>) -> i64 {
-        let row_chunks = self.exchange_width / self.word_chunk(layer);
+    /// Loads by which a thread receives an operand through memory.
+    fn loads(&self, layer: &Layer<'_>, exchange: Exchange) -> i64 {
+        let row_chunks = self.exchange_width / self.chunk(layer, exchange);
         self.batch_subtiles() * ceil_div(row_chunks, self.threads / 8)
     }
 
     /// How many times a thread waits for such loads, of which [`LOADS_MAX`] are in flight at once.
-    pub(super) fn word_passes(&self, layer: &Layer<'_>) -> i64 {
-        ceil_div(self.word_loads(layer), LOADS_MAX)
+    pub(super) fn passes(&self, layer: &Layer<'_>, exchange: Exchange) -> i64 {
+        ceil_div(self.loads(layer, exchange), LOADS_MAX)
     }
 
     /// Registers of a thread for the vectors of its units.
@@ -461,9 +472,9 @@ impl Schedule {
             }
         };
         let gemm = self.gemms.iter().map(gemm).max().unwrap_or(0);
-        // They are free again when words arrive.
+        // They are free again when operands arrive.
         let received = match self.exchange.through_memory() {
-            true => 4 * self.word_loads(layer).min(LOADS_MAX),
+            true => 4 * self.loads(layer, self.exchange).min(LOADS_MAX),
             false => 0,
         };
         let cell = &layer.op.cell;

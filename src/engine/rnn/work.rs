@@ -12,13 +12,19 @@ use crate::tensor::TensorDesc;
 /// walks 790 to 1,100 in the machine code of LSTMs of 256 to 1,024 units for an H200, with MMAs.
 const STEP_CLOCKS: f64 = 700.0;
 
+/// The same of blocks that exchange nothing, of one barrier: by the estimator, LSTMs, GRUs and
+/// tanh networks of 32 to 128 units on an H200.
+const STEP_CLOCKS_ALONE: f64 = 400.0;
+
 /// Latency of an exchange in clocks: a store within a cluster (Luo et al. 2024); write, count and
 /// read through L2; write and successful poll there.
 ///
 /// Those through L2, and the rates of both, are what LSTMs of 256 to 1,024 units in f16 took on an
 /// H200 (benches/results), less [`STEP_CLOCKS`] and MMAs. Words had flags as long as their data
-/// then and were polled whole, about twice, at 900 bytes in a clock; since they have none and only
-/// what is missing is polled again, they were not measured.
+/// then and were polled whole, about twice, at 900 bytes in a clock, and what a counter announced
+/// was loaded by four accesses at once. Neither was measured since: words have no flags and only
+/// what is missing is polled again, and eight loads are in flight (700 clocks less by the
+/// estimator).
 const CLUSTER_CLOCKS: f64 = 180.0;
 const COUNTER_CLOCKS: f64 = 3000.0;
 const WORDS_CLOCKS: f64 = 2300.0;
@@ -37,12 +43,12 @@ const MEMORY_DOUBT: f64 = 1.25;
 /// Bytes per clock of shared memory.
 const SHARED_BYTES: f64 = 128.0;
 
-/// Latency of L2 in clocks, which every further pass of loads of words adds.
+/// Latency of L2 in clocks, which every further pass of loads adds.
 const L2_CLOCKS: f64 = 270.0;
 
-/// What a warp without tensor cores waits for streamed weights, in clocks: by the estimator, an
-/// LSTM of 1,024 units in f32, 64 sequences, on an H200.
-const STREAM_CLOCKS: f64 = 800.0;
+/// What a warp without tensor cores waits for streamed weights each time, in clocks: by the
+/// estimator, LSTMs of 512 and 1,024 units in f32, 64 and 128 sequences, on an H200.
+const STREAM_CLOCKS: f64 = 400.0;
 
 /// L2 bandwidth of an SM in bytes per clock, where all of them read.
 const L2_BYTES: f64 = 27.0;
@@ -67,9 +73,10 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let exchange = exchange_clocks(layer, schedule, schedule.exchange);
     let cells = (schedule.cta_hidden * schedule.settings.batch_tile) as f64;
     let cells = cells * instructions(layer) / schedule.f32_lanes;
+    let step = if schedule.exchange == Exchange::None { STEP_CLOCKS_ALONE } else { STEP_CLOCKS };
     let doubt = if schedule.exchange.through_memory() { MEMORY_DOUBT } else { 1.0 };
     let products = math.max(streamed).max(operands) + waited + waits * STREAM_CLOCKS;
-    doubt * (products + cells + exchanges * (STEP_CLOCKS + exchange))
+    doubt * (products + cells + exchanges * (step + exchange))
 }
 
 /// Bytes that a block receives per exchange of this kind.
@@ -109,15 +116,15 @@ fn shared_bytes(layer: &Layer<'_>, schedule: &Schedule) -> [i64; 2] {
     [gemms().map(operand).sum(), gemms().map(weights).sum::<i64>() + sums]
 }
 
-/// How often a warp without tensor cores waits for weights from L2: once for the K steps that
-/// are unrolled, those of 16 x 32 results.
+/// How often a warp without tensor cores waits for weights from L2: once for the halves of K steps
+/// that are unrolled, as many as have 512 results of a warp.
 fn streaming_waits(schedule: &Schedule, of: &PlacedGemm) -> f64 {
     if schedule.path != MathPath::Simt {
         return 0.0;
     }
     let tiles = ceil_div(of.shape.gates * of.unit_groups, 2);
     let unrolled = (32 / (tiles * schedule.settings.batch_tile)).max(1);
-    ceil_div(of.streamed_steps(), unrolled) as f64
+    ceil_div(2 * of.streamed_steps(), unrolled) as f64
 }
 
 /// Predicted clocks of an exchange of this kind.
@@ -125,15 +132,14 @@ pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: 
     let bytes = exchange_bytes(layer, schedule, exchange) as f64;
     // Loaded to registers, and stored to shared memory.
     let received = 2.0 * bytes / SHARED_BYTES;
+    let again = |exchange| (schedule.passes(layer, exchange) - 1) as f64 * L2_CLOCKS;
     match exchange {
         Exchange::None => 0.0,
         Exchange::Cluster | Exchange::ReduceScatter => CLUSTER_CLOCKS + bytes / CLUSTER_BYTES,
-        Exchange::Counter => COUNTER_CLOCKS + bytes / L2_BYTES + received,
+        Exchange::Counter => COUNTER_CLOCKS + again(exchange) + bytes / L2_BYTES + received,
         Exchange::Words => {
             let blocks = (schedule.cta_groups * schedule.settings.group_ctas) as f64;
-            let further = schedule.word_passes(layer) - 1;
-            let polled = blocks * bytes / WORDS_BYTES + further as f64 * L2_CLOCKS;
-            WORDS_CLOCKS + polled + received
+            WORDS_CLOCKS + again(exchange) + blocks * bytes / WORDS_BYTES + received
         }
     }
 }
