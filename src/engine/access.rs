@@ -78,11 +78,26 @@ pub(super) fn access_bytes(
 ) -> i64 {
     let size = tensor.dtype.bytes() as i64;
     let fits = |bytes: i64| {
-        let aligned = |count: i64| count * size % bytes == 0;
+        let aligned = |count: i64| count % bytes * size % bytes == 0;
         let rows = row_strides.iter().zip(extents).filter(|(_, extent)| **extent > 1);
         tensor.alignment as i64 % bytes == 0
             && aligned(vector)
             && rows.into_iter().all(|(stride, _)| aligned(*stride))
     };
     [16, 8, 4, 2, 1].into_iter().find(|bytes| *bytes >= size && fits(*bytes)).unwrap_or(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+
+    /// Tensors without elements may have strides that overflow as bytes.
+    #[test]
+    fn accesses_of_strides_that_no_memory_has() {
+        let tensor = TensorDesc::packed(0, "x", &[0, 2, 4], DType::F32);
+        for (stride, bytes) in [(i64::MAX, 4), (i64::MAX - 1, 8), (i64::MAX - 3, 16)] {
+            assert_eq!(access_bytes(&tensor, &[stride], &[2], 4), bytes, "{stride}");
+        }
+    }
 }

@@ -21,11 +21,11 @@ use crate::rnn::{Extent, Optional, Rnn, Role};
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
 ///
-/// Kernels of inference depend neither on the number of steps nor on the states that a call
-/// provides or requests; those of training are the same from one power of two of steps to the next.
-/// Plans depend on the number of steps: those of the last 32 numbers are kept, and another one
-/// takes the kernels and settings of what there is; mostly it follows from two others, without
-/// lowering anything. A clone has its own plans and shares the kernels.
+/// Kernels do not depend on the states that a call provides or requests, and are the same from one
+/// power of two of steps to the next. Plans depend on the number of steps: those of the last 32
+/// numbers are kept, and another one takes the kernels and settings of what there is; mostly it
+/// follows from two others, without lowering anything. A clone has its own plans and shares the
+/// kernels.
 ///
 /// A call may have its final states in the memory of its initial ones (`hy` and `hx`, `cy` and
 /// `cx`), and the gradients of initial states in that of the gradients of final ones; the states
@@ -96,6 +96,9 @@ impl Ready {
 /// Plans of a network that are kept: each takes about 45 kB for a network of two layers, three
 /// times that in chunks, and up to 6 MB for one with kernels for each step.
 const PLANS_MAX: usize = 32;
+
+/// Of the numbers of steps whose kernels are built at once, the last power of two.
+const BUILT_OCTAVES: u32 = 10;
 
 /// Sizes that are kept.
 const SIZES_MAX: usize = 256;
@@ -171,22 +174,35 @@ impl Kiln {
         })
     }
 
-    /// As [`Kiln::rnn`], with the kernels of inference: they are specialised for the network and
-    /// the batch size, and are compiled or found in a cache now. Kernels for resets, a history, a
-    /// reserve space, or lengths in a layout that does not require them are built by
-    /// [`PersistentRnn::prepare`] or by the first call that needs them.
+    /// As [`Kiln::rnn`], with the kernels of inference ([`PersistentRnn::build`]).
     ///
     /// # Errors
     /// As [`Rnn::network`] and [`Kiln::plan`].
     pub fn build_rnn_dynamic(&self, rnn: &Rnn, mini_batch: i64) -> Result<PersistentRnn> {
         let mut built = self.rnn(rnn, mini_batch)?;
-        let with = Optional { lengths: rnn.layout == RowLayout::Packed, ..Optional::default() };
-        built.find(Pass::Forward, mini_batch, with)?;
+        built.build()?;
         Ok(built)
     }
 }
 
 impl PersistentRnn {
+    /// Compiles the kernels of inference for up to 2047 steps, or finds them in a cache: they are
+    /// specialised for the network and the batch size; the products of all steps' inputs have other
+    /// tiles from some powers of two of steps on. Kernels for resets, a history, a reserve space,
+    /// lengths in a layout that does not require them, or more steps are built by
+    /// [`PersistentRnn::prepare`] or by the first call that needs them.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`].
+    pub fn build(&mut self) -> Result<()> {
+        let lengths = self.rnn.layout == RowLayout::Packed;
+        let with = Optional { lengths, ..Optional::default() };
+        for steps in (0..=BUILT_OCTAVES).map(|octave| 1 << octave) {
+            self.find(Pass::Forward, self.batch.saturating_mul(steps), with)?;
+        }
+        Ok(())
+    }
+
     /// The network.
     pub fn rnn(&self) -> &Rnn {
         &self.rnn
@@ -330,14 +346,14 @@ impl PersistentRnn {
     pub(super) fn find(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<&mut Ready> {
         let key = (pass, rows, with.with_all_states(self.has_others));
         if self.plans.get(&key).is_none_or(|ready| ready.is_outdated()) {
-            let built = self.build(key)?;
+            let built = self.plan(key)?;
             let order = self.chunking.order(&self.rnn, &mut self.planning, key, &built);
             self.plans.insert(key, Ready { built, order });
         }
         Ok(self.plans.get(&key).expect("it has been built"))
     }
 
-    fn build(&mut self, (pass, rows, with): (Pass, i64, Optional)) -> Result<Built> {
+    fn plan(&mut self, (pass, rows, with): (Pass, i64, Optional)) -> Result<Built> {
         let kiln = &self.kiln;
         if self.stand_ins.is_none() {
             self.stand_ins = Some(Arc::new(StandIns::new(kiln, &self.rnn, self.batch)?));

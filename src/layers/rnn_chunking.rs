@@ -83,12 +83,12 @@ impl Chunking {
             None if !self.kiln.overlaps_launches() => None,
             None => Chunks::best(steps, count, at_once, us),
         };
-        // In inference the kernels of chunks come with the first plan, whatever its number of
-        // steps. Without them layers run one after the other.
+        // In inference the kernels of chunks come with the first plan of others like it, whatever
+        // its number of steps. Without them layers run one after the other.
         if chunks.is_none() && with.reserve {
             return None;
         }
-        let like = planning.like(rows, with);
+        let like = planning.like(rows);
         let ends = self.ends(planning, chunk, with, like)?;
         let chunks = chunks?;
         let lengths = match with.lengths {

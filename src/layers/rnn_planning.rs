@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::graph::RowLayout;
 use crate::layers::octaves::{Family, Octave, Octaves};
 use crate::layers::rnn_plans::{Built, Pass};
-use crate::layers::rnn_sizes::{Passes, like_extent};
+use crate::layers::rnn_sizes::{Passes, like_extent, smaller_likes};
 use crate::plan::{ExecutionPlan, Kiln, Tier};
 use crate::rnn::{Extent, Network, Optional, Rnn};
 
@@ -75,13 +75,12 @@ impl Planning {
     /// # Errors
     /// As [`Kiln::plan`].
     pub(super) fn plans(&mut self, pass: Pass, rows: i64, with: Optional) -> Result<Built> {
-        let like = self.like(rows, with);
-        self.plans_like(pass, rows, with, like)
+        self.plans_like(pass, rows, with, self.like(rows))
     }
 
     /// The extent whose plans those of a number of vectors are like.
-    pub(super) fn like(&self, rows: i64, with: Optional) -> Extent {
-        like_extent(Extent { batch: self.batch, rows }, with)
+    pub(super) fn like(&self, rows: i64) -> Extent {
+        like_extent(Extent { batch: self.batch, rows })
     }
 
     /// The plans of a pass for a number of vectors, like those of this extent.
@@ -151,12 +150,7 @@ impl Planning {
                 let plans = networks.iter().map(plan);
                 match plans.collect::<Result<_>>() {
                     Ok(plans) => place.insert(plans),
-                    // Without a compiler there may be kernels for this number of vectors alone.
-                    Err(_) => {
-                        let networks = networks_of(extent)?;
-                        let plans = networks.iter().map(|network| kiln.plan_anew(&network.graph));
-                        return Built::new(&networks, plans.collect::<Result<_>>()?, &[]);
-                    }
+                    Err(error) => return self.found(pass, rows, with, like).ok_or(error),
                 }
             }
         };
@@ -167,6 +161,22 @@ impl Planning {
         };
         let plans = networks.iter().zip(likes.iter()).map(plan).collect::<Result<_>>()?;
         Built::new(&networks, plans, likes)
+    }
+
+    /// The plans of a pass where none are like this extent's, as without a compiler: of kernels for
+    /// this number of vectors alone, or like those of fewer steps.
+    fn found(&mut self, pass: Pass, rows: i64, with: Optional, like: Extent) -> Option<Built> {
+        self.alone(pass, rows, with).ok().or_else(|| {
+            let smaller = smaller_likes(like).next()?;
+            self.made(pass, rows, with, smaller).ok()
+        })
+    }
+
+    fn alone(&self, pass: Pass, rows: i64, with: Optional) -> Result<Built> {
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let networks = passes.networks(pass, Extent { batch: self.batch, rows }, with)?;
+        let plans = networks.iter().map(|network| self.kiln.plan_anew(&network.graph));
+        Built::new(&networks, plans.collect::<Result<_>>()?, &[])
     }
 }
 

@@ -208,17 +208,19 @@ impl Passes {
             false => &[Pass::Forward],
         };
         let mut sizes = Vec::new();
+        let like = like_extent(extent);
+        let smaller = smaller_likes(like).filter(|_| kiln.compiles_nothing());
+        let likes: Vec<Extent> = [like].into_iter().chain(smaller).collect();
         for pass in passes {
-            let like = like_extent(extent, with);
-            let key = (*pass, with, like.rows);
-            if !self.candidates.contains_key(&key) {
-                let networks = self.networks(*pass, like, with)?;
-                let own = networks.iter().map(|network| kiln.candidates(&network.graph));
-                self.candidates.insert(key, own.collect::<Result<_>>()?);
-            }
             let networks = self.networks(*pass, extent, with)?;
-            for (network, like) in networks.iter().zip(&self.candidates[&key]) {
-                let plans = kiln.workspace_max(&network.graph, like)?;
+            let mut plans = vec![Contents::default(); networks.len()];
+            for like in &likes {
+                let all = self.candidates(kiln, *pass, *like, with)?;
+                for ((plans, network), like) in plans.iter_mut().zip(&networks).zip(all) {
+                    *plans = std::mem::take(plans).or(kiln.workspace_max(&network.graph, like)?);
+                }
+            }
+            for (network, plans) in networks.iter().zip(plans) {
                 let (kept, reserve) = (Pass::kept_bytes_max(network), network.reserve_bytes);
                 let between = network.states_between();
                 let reserve_offsets = network.reserve_offsets.clone();
@@ -227,16 +229,36 @@ impl Passes {
         }
         Ok(sizes)
     }
+
+    /// What runs each network of a pass.
+    fn candidates(
+        &mut self,
+        kiln: &Kiln,
+        pass: Pass,
+        extent: Extent,
+        with: Optional,
+    ) -> Result<&[Candidates]> {
+        let key = (pass, with, extent.rows);
+        if !self.candidates.contains_key(&key) {
+            let networks = self.networks(pass, extent, with)?;
+            let own = networks.iter().map(|network| kiln.candidates(&network.graph));
+            self.candidates.insert(key, own.collect::<Result<_>>()?);
+        }
+        Ok(&self.candidates[&key])
+    }
 }
 
-/// The extent whose plans those of an extent are like: one step in inference; in training, where
-/// products along the steps are split by their number, as many as the last power of two.
-pub(super) fn like_extent(Extent { batch, rows }: Extent, with: Optional) -> Extent {
-    let steps = match with.reserve {
-        true => 1 << (rows / batch.max(1)).max(1).ilog2(),
-        false => 1,
-    };
+/// The extent whose plans those of an extent are like: as many steps as the last power of two.
+pub(super) fn like_extent(Extent { batch, rows }: Extent) -> Extent {
+    let steps = 1 << (rows / batch.max(1)).max(1).ilog2();
     Extent { batch, rows: batch.saturating_mul(steps) }
+}
+
+/// The extents that those of an extent may be like where nothing is compiled: the kernels of its
+/// own, or of fewer steps.
+pub(super) fn smaller_likes(like: Extent) -> impl Iterator<Item = Extent> {
+    let half = |of: &Extent| (of.rows > of.batch).then_some(Extent { rows: of.rows / 2, ..*of });
+    std::iter::successors(half(&like), half)
 }
 
 /// One step of each sequence.

@@ -107,6 +107,11 @@ impl Kiln {
         Ok(Kiln { inner, plans: Arc::default(), workers })
     }
 
+    /// Whether kernels come from caches and packs alone.
+    pub(crate) fn compiles_nothing(&self) -> bool {
+        self.inner.store.no_jit
+    }
+
     pub(super) fn counters(&self) -> &Counters {
         &self.inner.store.counters
     }

@@ -49,10 +49,15 @@ impl Contents {
         Contents { each, is_alone: false }
     }
 
-    /// These, or those of plans that were chosen for the graph alone.
-    pub(super) fn or_alone(mut self, other: Contents) -> Contents {
+    /// These, or those.
+    pub(crate) fn or(mut self, other: Contents) -> Contents {
         self.each.extend(other.each);
-        Contents { is_alone: true, ..self }
+        Contents { is_alone: self.is_alone || other.is_alone, ..self }
+    }
+
+    /// These, or those of plans that were chosen for the graph alone.
+    pub(super) fn or_alone(self, other: Contents) -> Contents {
+        Contents { is_alone: true, ..self.or(other) }
     }
 
     /// Whether some are of plans that were chosen for the graph alone.

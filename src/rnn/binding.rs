@@ -17,7 +17,10 @@ impl FrontEnd for Network {
     }
 
     fn besides(&self) -> Vec<OperationGraph> {
-        self.graphs_of_chunks().unwrap_or_default()
+        let graphs = self
+            .graphs_of_octaves()
+            .and_then(|octaves| Ok([octaves, self.graphs_of_chunks()?].concat()));
+        graphs.unwrap_or_default()
     }
 
     /// Torch's names and dimensions: one tensor per parameter, and the states of all layers in one
@@ -41,6 +44,19 @@ impl FrontEnd for Network {
 
     fn named_values(&self, state: &Values) -> Values {
         named_values(&[self], &self.named_outputs(), state)
+    }
+}
+
+impl Network {
+    /// The graphs whose kernels a layer runs for up to as many steps, with all states: of every
+    /// power of two.
+    fn graphs_of_octaves(&self) -> Result<Vec<OperationGraph>> {
+        let (Extent { batch, rows }, with) = (self.extent, self.with_all_states());
+        let last = (rows / batch.max(1)).max(1).ilog2();
+        let graph = |octave: u32| {
+            Ok(self.rnn.network(Extent { batch, rows: batch << octave }, with)?.graph)
+        };
+        (0..=last).map(graph).collect()
     }
 }
 

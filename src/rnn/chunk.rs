@@ -123,7 +123,7 @@ impl Network {
     }
 
     /// The optional tensors of the network, and all states.
-    fn with_all_states(&self) -> Optional {
+    pub(super) fn with_all_states(&self) -> Optional {
         let has = |role: Role| self.roles().any(|own| own == role);
         let with = Optional {
             lengths: has(Role::Lengths),

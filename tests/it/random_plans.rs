@@ -155,7 +155,7 @@ fn check(shard: u64, shards: u64) {
                 of_layers += u64::from(layers);
             }
             Err(_) => {
-                println!("seed {seed} failed");
+                println!("seed {seed} failed: {graph}");
                 failed.push(seed);
             }
         }

@@ -8,7 +8,7 @@ use kiln::dropout::DropoutDescriptor;
 use kiln::expr::Real;
 use kiln::graph::RowLayout;
 use kiln::layers::{ForwardMode, PersistentRnn, RnnPack};
-use kiln::plan::{Background, PlannedKernel, Tier};
+use kiln::plan::{Background, Manifest, PlannedKernel, Tier};
 use kiln::rnn::{
     CellKind, Extent, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, Role, WeightSpace,
 };
@@ -95,10 +95,7 @@ fn training_runs_on_what_was_built_for_its_number_of_steps() {
     for network in [&training.forward, &training.data] {
         kiln.plan(&network.graph).expect("supported");
     }
-    let device = Some(DeviceChoice::Sim("sim".to_owned()));
-    let cache_dir = Some(folder.path().to_owned());
-    let config = Config { device, cache_dir, no_jit: Some(true), ..Config::default() };
-    let strict = Kiln::open(config).expect("it opens");
+    let strict = strict(&folder);
     let mut built = strict.rnn(&rnn, batch).expect("valid");
     let space = built.temp_space(batch * steps, with).expect("supported");
     let plan = built.prepare(steps, with).expect("its kernels are there");
@@ -345,4 +342,106 @@ fn errors_of_compilation_belong_to_the_build() {
     let kiln = Kiln::open(config).expect("it opens");
     let error = kiln.build_rnn_dynamic(&Rnn::gru(8, 16), 2).expect_err("nothing is compiled");
     assert!(error.to_string().starts_with("no-JIT mode: kernel "), "{error}");
+}
+
+/// Products of all steps' inputs are planned for as many rows as they have, to a power of two: not
+/// for those of one step, whose sums would be split over blocks that there are enough of.
+#[test]
+fn products_have_settings_for_their_rows() {
+    for target in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
+        let device = Some(DeviceChoice::Null(target.to_owned()));
+        let kiln = Kiln::open(Config { device, ..harness::config() }).expect("it opens");
+        for dtype in [DType::F16, DType::F32] {
+            for (units, batch, steps) in [(256, 8, 512), (256, 64, 100), (1024, 64, 100)] {
+                let rnn = Rnn::lstm(units, units).dtype(dtype);
+                let rows = batch * steps;
+                let extent = Extent { batch, rows };
+                let space = kiln.rnn_temp_space(&rnn, extent, Optional::default());
+                let bytes = space.expect("supported").workspace_bytes;
+                // Gates in f32 are most of it. Kernels for each step have sums of their own.
+                let gates = (rows * 4 * units * 4) as u64;
+                assert!(
+                    bytes < gates * 5 / 4 + (20 << 20),
+                    "{target}: {bytes} of {gates}, {rnn:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn layers_plan_as_their_graphs_do() {
+    let device = Some(DeviceChoice::Null("h200".to_owned()));
+    let kiln = Kiln::open(Config { device, ..harness::config() }).expect("it opens");
+    let states = Optional {
+        h_initial: true,
+        h_final: true,
+        states_initial: true,
+        states_final: true,
+        ..Optional::default()
+    };
+    let mut products = Vec::new();
+    for batch in [8, 64] {
+        let rnn = Rnn::lstm(512, 512).dtype(DType::F16);
+        let mut built = kiln.rnn(&rnn, batch).expect("valid");
+        for (steps, like) in [(1, 1), (100, 64), (512, 512)] {
+            let plan = built.prepare(steps, Optional::default()).expect("supported");
+            let own: Vec<_> = plan.parts().iter().map(|part| part.config.clone()).collect();
+            let extent = Extent { batch, rows: batch * like };
+            let network = rnn.network(extent, states).expect("valid");
+            let parts = kiln.parts(&network.graph).expect("supported");
+            assert_eq!(own, parts.into_iter().map(|part| part.config).collect::<Vec<_>>());
+            products.push(own[0].clone());
+        }
+    }
+    products.dedup();
+    assert!(products.len() >= 4, "{products:?}");
+}
+
+fn strict(folder: &tempfile::TempDir) -> Kiln {
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let cache_dir = Some(folder.path().to_owned());
+    let config = Config { device, cache_dir, no_jit: Some(true), ..Config::default() };
+    Kiln::open(config).expect("it opens")
+}
+
+/// Without a compiler, kernels that were built for fewer steps serve more.
+#[test]
+fn kernels_of_one_step_serve_more_without_a_compiler() {
+    let (kiln, folder) = open();
+    let rnn = Rnn::lstm(64, 64);
+    let one = kiln.rnn(&rnn, 4).expect("valid").prepare(1, Optional::default()).cloned();
+    let one = one.expect("supported");
+    let strict = strict(&folder);
+    let mut built = strict.rnn(&rnn, 4).expect("valid");
+    for steps in [512, 3, 100] {
+        let space = built.temp_space(4 * steps, Optional::default()).expect("supported");
+        let plan = built.prepare(steps, Optional::default()).expect("its kernels are there");
+        assert_eq!(plan.parts()[0].config, one.parts()[0].config, "{steps} steps");
+        assert!(plan.workspace_bytes() <= space.workspace_bytes, "{steps} steps");
+    }
+    assert_eq!(compiled(&strict), 0);
+}
+
+/// A network in a manifest brings what a layer runs for as many steps and for fewer.
+#[test]
+fn what_is_warmed_serves_fewer_steps() {
+    let (kiln, folder) = open();
+    let manifest = r#"[[problem]]
+inline = '''{"rnn": {"cell": "lstm", "input_size": 64, "hidden_size": 64, "batch": 4, "steps": 200,
+    "dtype": "f32"}}'''
+"#;
+    let manifest = Manifest::parse(manifest, folder.path()).expect("valid");
+    let summary = kiln.warm(&manifest, &[], |_| ()).expect("it compiles");
+    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+    let strict = strict(&folder);
+    let mut built = strict.rnn(&Rnn::lstm(64, 64), 4).expect("valid");
+    let mut products = Vec::new();
+    for steps in [1, 2, 7, 64, 100, 127, 128, 200] {
+        let plan = built.prepare(steps, Optional::default()).expect("its kernels are there");
+        products.push(plan.parts()[0].config.clone());
+    }
+    products.dedup();
+    assert!(products.len() > 1, "{products:?}");
+    assert_eq!(compiled(&strict), 0);
 }

@@ -62,17 +62,7 @@ impl Network {
 
     /// Compiles the kernels of inference, or finds them in a cache.
     pub fn prepare(&mut self) -> Outcome {
-        let batch = self.built.mini_batch();
-        match self.built.rnn().layout {
-            RowLayout::Packed => {
-                let with = Optional { lengths: true, ..Optional::default() };
-                self.built.prepare_packed(batch, with)?;
-            }
-            _ => {
-                self.built.prepare(1, Optional::default())?;
-            }
-        }
-        Ok(())
+        Ok(self.built.build()?)
     }
 
     /// Sizes of temporary memory.

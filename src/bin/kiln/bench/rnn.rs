@@ -91,7 +91,7 @@ impl RnnArgs {
 
     /// A network whose passes are planned, and their plans in the order in which they run.
     fn built(&self, kiln: &Kiln, rnn: &Rnn) -> kiln::Result<(PersistentRnn, Vec<ExecutionPlan>)> {
-        let mut built = kiln.build_rnn_dynamic(rnn, self.batch)?;
+        let mut built = kiln.rnn(rnn, self.batch)?;
         built.set_chunk_steps(self.chunk_steps);
         let mut plans = vec![built.prepare(self.steps, self.optional())?.clone()];
         if self.training {
