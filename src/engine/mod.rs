@@ -12,6 +12,7 @@ mod attention;
 mod clusters;
 mod config;
 mod convolution;
+mod copies;
 mod cost;
 mod ctc;
 mod decompose;
@@ -47,6 +48,7 @@ mod tma;
 mod tunable;
 
 pub use config::{EngineConfig, Knob};
+pub(crate) use copies::{Copied, with_copies};
 pub(crate) use cost::LAUNCH_US;
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, WorkOf, machine_of};
 pub(crate) use decompose::primitives;
@@ -78,6 +80,7 @@ pub(crate) fn predicted_us(
 pub fn engines() -> &'static [&'static dyn Engine] {
     &[
         &pointwise::PointwiseEngine,
+        &pointwise::TransposedEngine,
         &pointwise::GeneralEngine,
         &pointwise::GroupedEngine,
         &reduction::ColumnsEngine,

@@ -2,7 +2,8 @@
 //!
 //! The fewest kernels and, among those, the fewest bytes, as far as merging neighbours finds them
 //! (`clusters`, which says how much work that is at most); but prologues of products are kernels
-//! of their own where the cost model says that they had better be (`prologues`).
+//! of their own where the cost model says that they had better be (`prologues`), and so are copies
+//! of operands of convolutions (`copies`).
 //!
 //! Where no engine takes a single operation, the graph is first written in what its operations
 //! mean: a gradient that reduces along several dimensions becomes several reductions. Where that
@@ -12,11 +13,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::engine::clusters::Clusters;
+use crate::engine::copies::{self, Copied, with_copies};
 use crate::engine::decompose::{primitives, primitives_beside};
 use crate::engine::part::{Part, parts_of};
 use crate::engine::{BehaviorNote, CostModel, Selection, choose, prologues};
 use crate::error::{Error, Result};
-use crate::graph::{Operation, OperationGraph};
+use crate::graph::{Op, Operation, OperationGraph};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
@@ -48,7 +50,8 @@ pub fn partition(
 ) -> Result<Vec<Part>> {
     let apart = |part| prologues::apart(part, target, selection);
     if let Ok(config) = choose(graph.canonical(), target, selection) {
-        return Ok(apart(Part { graph: graph.clone(), config }));
+        let parts = apart(Part { graph: graph.clone(), config });
+        return Ok(copies::apart(graph, parts, target, selection));
     }
     let parts: Vec<Part> =
         several_parts(graph, target, selection)?.into_iter().flat_map(apart).collect();
@@ -58,7 +61,7 @@ pub fn partition(
         let text = "workspace is excluded, and parts pass virtual tensors to each other";
         return Err(Error::not_supported(text));
     }
-    Ok(parts)
+    Ok(copies::apart(graph, parts, target, selection))
 }
 
 /// The parts of a graph that no engine runs whole.
@@ -136,6 +139,8 @@ pub(crate) enum Division {
     Whole,
     /// What all of its operations mean.
     Primitives(OperationGraph),
+    /// Its operations, convolutions behind copies of operands.
+    Copies(Vec<Copied>, OperationGraph),
     /// Its operations, but what those at these positions mean.
     Apart(Vec<usize>, Vec<OperationGraph>),
 }
@@ -170,6 +175,11 @@ impl Division {
         {
             return Ok(Division::Primitives(primitives));
         }
+        let copied = copied(graph, parts);
+        if !copied.is_empty() {
+            let with = with_copies(graph, &copied)?;
+            return Ok(Division::Copies(copied, with));
+        }
         let runs = |own: &Operation| {
             written().any(|other| other.outputs == own.outputs && other.op == own.op)
         };
@@ -186,7 +196,7 @@ impl Division {
     ) -> (&'a OperationGraph, Option<usize>) {
         match self {
             Division::Whole => (graph, None),
-            Division::Primitives(primitives) => (primitives, None),
+            Division::Primitives(written) | Division::Copies(_, written) => (written, None),
             Division::Apart(decomposed, meanings) => {
                 let writes = |meaning: &OperationGraph| {
                     part.graph.operations().iter().all(|own| meaning.operations().contains(own))
@@ -198,6 +208,20 @@ impl Division {
             }
         }
     }
+}
+
+/// The operands of which the convolutions of parts read copies.
+fn copied(graph: &OperationGraph, parts: &[Part]) -> Vec<Copied> {
+    let mut all = Vec::new();
+    for (convolution, own) in graph.operations().iter().enumerate() {
+        let mut written = parts.iter().flat_map(|part| part.graph.operations());
+        let part = written.find(|of| of.outputs == own.outputs && of.op == own.op);
+        let Some(part) = part.filter(|_| matches!(own.op, Op::Convolution(_))) else { continue };
+        let operands = own.inputs.iter().zip(&part.inputs).filter(|(own, read)| own != read);
+        all.extend(operands.map(|(operand, _)| Copied { convolution, operand: *operand }));
+    }
+    all.dedup();
+    all
 }
 
 /// Why the parts of a graph are not fewer: for every two that share a tensor.

@@ -13,7 +13,7 @@ use crate::target::Target;
 
 /// How many times longer one kernel must take by the cost model, which is within 11 % of measured
 /// products (`benches/results`).
-const GAIN_MIN: f64 = 1.15;
+pub(super) const GAIN_MIN: f64 = 1.15;
 
 /// A part, or several in the place of it where these take less time: without prologues of a
 /// product, and what computes them before.

@@ -9,17 +9,18 @@ use std::sync::LazyLock;
 const RESERVED: &str = "\
     alignas alignof and and_eq asm at auto begin bf16 bitand bitor block_combine bool bool8 break \
     c case catch ceil chain char char16_t char32_t char8_t chunk chunk_at class co_await co_return \
-    co_yield column combine_threads compl concept const const_cast consteval constexpr constinit \
-    continue cos count decltype default delete do double dynamic_cast else end enum erf exp \
-    explicit export extents extern f16 f64 fabs false first float floor fma fmax fmax_nan fmin \
+    co_yield column columns combine_threads compl concept const const_cast consteval constexpr \
+    constinit continue cos count decltype default delete do double dynamic_cast else end enum erf \
+    exp explicit export extents extern f16 f64 fabs false first float floor fma fmax fmax_nan fmin \
     fmin_nan fmod for friend goto greater i i32 i64 i8 if index_t inline int is_first item j \
     kept_at lane last lesser line live load load_strided log long main max memcpy min mutable \
-    namespace new noexcept not not_eq nullptr offset op operator or or_eq other p point pointwise \
-    pow private protected public r reduce reduced_at reduction register reinterpret_cast requires \
-    return row row_at rsqrt s16 s8 segment short signed sin sizeof slot sqrt static static_assert \
-    static_cast step store store_strided struct switch tan tanh template this thread thread_local \
-    thread_x thread_y throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned \
-    using valid virtual void volatile warp wchar_t while whole widen xor xor_eq";
+    namespace new noexcept not not_eq nullptr offset op operator or or_eq other outer p point \
+    pointwise pow private protected public r read reduce reduced_at reduction register \
+    reinterpret_cast requires return row row_at rows rsqrt s16 s8 segment short signed sin sizeof \
+    slot sqrt static static_assert static_cast step store store_strided struct switch tan tanh \
+    template this thread thread_local thread_x thread_y throw tile to_odd true try typedef typeid \
+    typename u16 u32 u64 u8 union unsigned using valid virtual void volatile warp wchar_t while \
+    whole widen written xor xor_eq";
 
 /// Suffixes the templates append to a tensor's identifier.
 const SUFFIXES: &[&str] = &[

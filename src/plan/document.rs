@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{Division, EngineConfig, Part, primitives};
+use crate::engine::{Copied, Division, EngineConfig, Part, primitives, with_copies};
 use crate::error::{Error, Result};
-use crate::graph::{Operation, OperationGraph};
+use crate::graph::{Op, Operation, OperationGraph};
 use crate::plan::problem::Problem;
 use crate::target::Target;
 
@@ -25,6 +25,10 @@ struct PlanJson {
     /// Whether the parts are subgraphs of the problem written in primitives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     primitives: bool,
+    /// Convolutions of the problem, by a tensor that each writes, and operands of which they read
+    /// copies with channels last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    copies: Vec<(String, String)>,
     problem: Value,
 }
 
@@ -61,6 +65,10 @@ pub(super) fn document(
         target: target.clone(),
         parts: parts.iter().map(part).collect(),
         primitives: matches!(division, Division::Primitives(_)),
+        copies: match &division {
+            Division::Copies(copied, _) => copied.iter().map(|of| copy_named(graph, *of)).collect(),
+            _ => Vec::new(),
+        },
         problem,
     };
     serde_json::to_string_pretty(&document).expect("plain data is JSON")
@@ -82,7 +90,7 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
         }
         None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
     }
-    let PlanJson { version, target, parts, primitives: deeper, problem, .. } =
+    let PlanJson { version, target, parts, primitives: deeper, copies, problem, .. } =
         serde_json::from_value(document).map_err(malformed)?;
     let own = env!("CARGO_PKG_VERSION");
     if version != own {
@@ -95,11 +103,30 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
     }
     let problem = Problem::from_json(&problem.to_string())?;
     let graph = problem.only_graph()?;
+    let copied = copies.iter().map(|(convolution, operand)| {
+        let missing = || bad(format!("no tensor of the problem is called `{operand}`"));
+        let operand = graph.referred(operand).ok_or_else(missing)?;
+        let convolution = writer(graph, convolution)?;
+        let known = &graph.operations()[convolution];
+        match matches!(known.op, Op::Convolution(_)) && known.inputs.contains(&operand) {
+            true => Ok(Copied { convolution, operand }),
+            false => {
+                Err(bad(format!("`{}` has no copy for a convolution", graph.reference(operand))))
+            }
+        }
+    });
+    let copied: Vec<Copied> = copied.collect::<Result<_>>()?;
     let parts = match deeper {
         true => parts_of(&primitives(graph)?, &parts)?,
-        false => parts_of(graph, &parts)?,
+        false if copied.is_empty() => parts_of(graph, &parts)?,
+        false => parts_of(&with_copies(graph, &copied)?, &parts)?,
     };
     Ok((graph.clone(), parts))
+}
+
+/// The names of a convolution and of an operand that it reads a copy of.
+fn copy_named(graph: &OperationGraph, of: Copied) -> (String, String) {
+    (named(graph, &graph.operations()[of.convolution]), graph.reference(of.operand))
 }
 
 /// The graphs that parts are subgraphs of.

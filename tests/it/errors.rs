@@ -304,12 +304,14 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise, pointwise_general, pointwise_grouped, \
-         reduction_columns, reduction, gemm_wgmma, gemm_mma, gemm_simt, convolution_depthwise, \
+        "unknown engine `conv`: expected one of pointwise, pointwise_transposed, \
+         pointwise_general, pointwise_grouped, reduction_columns, reduction, \
+         gemm_wgmma, gemm_mma, gemm_simt, convolution_depthwise, \
          convolution_depthwise_filter, convolution_direct, resample_direct, ctc_loss, \
-         pointwise_loop, resident_loop, dynamic_slice, attention_decode, attention_wgmma, \
-         attention_mma, attention_simt, attention_backward_wgmma, attention_backward_mma, \
-         attention_backward_simt, rnn_cta, rnn_cluster, rnn_grid, rnn_stream, rnn_step, signal",
+         pointwise_loop, resident_loop, dynamic_slice, attention_decode, \
+         attention_wgmma, attention_mma, attention_simt, attention_backward_wgmma, \
+         attention_backward_mma, attention_backward_simt, rnn_cta, rnn_cluster, \
+         rnn_grid, rnn_stream, rnn_step, signal",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(

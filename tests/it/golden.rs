@@ -24,6 +24,7 @@ use crate::convolution;
 use crate::ctc;
 use crate::dynamic_slice;
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere, weight_gradients};
+use crate::pointwise;
 use crate::pointwise_loop;
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::recurrence_vjp::derivative;
@@ -140,6 +141,9 @@ fn golden_sources() {
     assert_golden("sm75_pointwise_f32_strided.cu", &grid(&strided(), 0));
     assert_golden("sm75_pointwise_f32_general.cu", &sources("pointwise_general", &strided()));
     assert_golden("sm75_pointwise_bf16_rope.cu", &grid(&views::rope("rope_neighbours"), 0));
+    let transposed = pointwise::transposed(DType::F16, [2, 20, 72]);
+    let transposed = sources("pointwise_transposed", &transposed);
+    assert_golden("sm75_pointwise_f16_transposed.cu", &transposed);
     let split = views::split_heads();
     assert_golden("sm75_pointwise_bf16_grouped.cu", &sources("pointwise_grouped", &split));
 }

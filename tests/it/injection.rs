@@ -27,6 +27,7 @@ use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden;
 use crate::harness;
 use crate::norm::rms_gradients;
+use crate::pointwise;
 use crate::pointwise_loop;
 use crate::recurrence::graph as recurrent;
 use crate::reduction::{residual_rms, softmax};
@@ -281,6 +282,7 @@ pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
         (recurrent(&quantised(cell(gated())), 5, DType::U8), vec![]),
         (views::rope("rope_halves"), vec![]),
         (views::split_heads(), vec![]),
+        (pointwise::transposed(DType::F16, [2, 20, 70]), vec![]),
         (convolution::grouped(), vec![]),
         (convolution::strided(), vec![]),
         (convolution::depthwise(), vec![]),

@@ -21,6 +21,7 @@ mod contexts;
 mod convolution;
 mod convolution_counts;
 mod convolution_data;
+mod copies;
 mod ctc;
 mod ctc_gradients;
 mod ctc_plans;

@@ -228,6 +228,16 @@ fn threads_and_streams_share_one_kiln() {
     });
 }
 
+/// `y = -x`, where `x` lies along the second dimension and `y` along the last.
+pub fn transposed(dtype: DType, dims: [i64; 3]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = TensorDesc::packed(1, "x", &dims, dtype);
+    let x = graph.tensor(TensorDesc { strides: vec![dims[1] * dims[2], 1, dims[1]], ..x });
+    let y = graph.pointwise(Pointwise::new(Mode::Neg), &[x]).unwrap();
+    graph.output(y, "y", dtype);
+    graph.build().unwrap()
+}
+
 /// The square of a channels-last operand, and which of its elements are above a scalar.
 pub fn strided() -> OperationGraph {
     let mut graph = OperationGraph::builder();

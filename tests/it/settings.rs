@@ -58,6 +58,7 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
         // A thread sums alone.
         "pointwise"
         | "pointwise_grouped"
+        | "pointwise_transposed"
         | "convolution_depthwise"
         | "convolution_direct"
         | "ctc_loss"

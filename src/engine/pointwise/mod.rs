@@ -5,7 +5,9 @@
 //! behind it. Operands that are broadcast along everything are loaded once per thread; in a
 //! persistent grid those that depend on the column alone stay in registers.
 //!
-//! The engine `pointwise_grouped` runs operations of several shapes so, in one launch.
+//! The engine `pointwise_grouped` runs operations of several shapes so, in one launch. The engine
+//! `pointwise_transposed` runs those of one tensor that lies along another dimension than its
+//! result.
 //!
 //! Another one, `pointwise_general`, takes the shape at run time: one element at a time, for
 //! any shape and strides of the same operations.
@@ -17,16 +19,20 @@ mod heuristic;
 mod interleave;
 mod parameters;
 mod schedule;
+mod transposed;
+mod transposition;
 mod work;
 
 pub(super) use general::GeneralEngine;
 pub(super) use grouped::GroupedEngine;
+pub(super) use transposed::TransposedEngine;
 
 use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::decompose::Decomposed;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::{Schedule, Settings};
+use crate::engine::pointwise::transposition::Transposition;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::program::GraphProgram;
 use crate::engine::tunable::{Tunable, Tuned};
@@ -168,6 +174,12 @@ impl Tunable<4> for Pointwise<'_> {
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
         let Settings { items, vector, .. } = settings;
         vec![Settings { items: items / 2, ..settings }, Settings { vector: vector / 2, ..settings }]
+    }
+
+    fn pays(&self) -> bool {
+        let graph = self.elements.graph();
+        let program = GraphProgram::whole(graph);
+        Transposition::of(graph, &program, &self.elements.domain).is_err()
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

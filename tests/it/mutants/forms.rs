@@ -188,6 +188,12 @@ fn rows() -> Vec<Form> {
         form("pointwise_general", "pointwise_general", filled(pointwise::strided()), &[]),
         form("pointwise_grouped", "pointwise_grouped", filled(views::split_heads()), &[]),
         form(
+            "pointwise_transposed",
+            "pointwise_transposed",
+            filled(pointwise::transposed(F16, [3, 20, 70])),
+            &[("lanes", 2), ("threads", 64)],
+        ),
+        form(
             "reduction",
             "reduction",
             filled(softmax(F32, &[6, 1000], false)),

@@ -1,0 +1,171 @@
+//! Convolutions of channels first: behind copies of their operands with channels last where the
+//! cost model says that this takes less time, with the results that the reference bounds.
+
+use kiln::engine::{self, Mode, Part, Selection};
+use kiln::target::Target;
+use kiln::{ErrorKind, OperationGraph};
+use serde_json::{Value, json};
+
+use crate::harness::Values;
+use crate::{convolution, golden, harness};
+
+const TARGETS: [&str; 6] = ["t4", "a100", "l40s", "h200", "b200", "rtx5090"];
+const PASSES: [&str; 3] = ["forward", "backward_data", "backward_filter"];
+
+/// A layer: channels of image and response, extent, filter, stride.
+fn layer(pass: &str, dtype: &str, n: i64, of: [i64; 5], fused: &str) -> OperationGraph {
+    let [c, k, extent, filter, stride] = of;
+    convolution::graph(json!({
+        "pass": pass, "dtype": dtype, "n": n, "c": c, "k": k, "image": [extent, extent],
+        "filter": [filter, filter], "strides": [stride, stride],
+        "pre": [filter / 2, filter / 2], "post": [filter / 2, filter / 2],
+        "lay": "channels_first", "fused": fused,
+    }))
+}
+
+fn parts(graph: &OperationGraph, target: &str, selection: &Selection) -> Vec<Part> {
+    let target = Target::named(target).expect("known");
+    engine::partition(graph, &target, selection).expect("supported")
+}
+
+fn engines(parts: &[Part]) -> Vec<&str> {
+    parts.iter().map(|part| part.config.engine.as_ref()).collect()
+}
+
+/// The layers of ResNet-50, and which of their operands are copied.
+#[test]
+fn operands_are_copied_where_that_pays() {
+    let mut lines = Vec::new();
+    for of in [
+        [64, 64, 56, 3, 1],
+        [64, 256, 56, 1, 1],
+        [128, 128, 56, 3, 2],
+        [256, 256, 14, 3, 1],
+        [512, 512, 7, 3, 1],
+    ] {
+        for (dtype, n) in [("f16", 32), ("f16", 1), ("f32", 32)] {
+            for pass in PASSES {
+                let graph = layer(pass, dtype, n, of, "nothing");
+                for target in TARGETS {
+                    let parts = parts(&graph, target, &Selection::default());
+                    let copied = parts.iter().flat_map(|part| part.graph.outputs());
+                    let copied = copied.filter(|of| graph.tensor(of.uid).is_err());
+                    let names: Vec<&str> = copied.map(|of| of.name.as_str()).collect();
+                    let last = parts.last().expect("there is one").config.engine.clone();
+                    let names = names.join(", ");
+                    lines.push(format!("{of:?} {dtype} {n} {pass} {target}: {last} of {names}"));
+                }
+            }
+        }
+    }
+    golden::assert_golden("copies", &lines.join("\n"));
+}
+
+/// Where nothing may be in memory between kernels, or the least demanding settings are asked for,
+/// there are none.
+#[test]
+fn nothing_is_copied_where_nothing_may_be() {
+    let graph = layer("forward", "f16", 32, [64, 64, 56, 3, 1], "bias_relu");
+    let copied = ["pointwise_transposed", "pointwise_transposed", "gemm_mma"];
+    assert_eq!(engines(&parts(&graph, "h200", &Selection::default())), copied);
+    let selection = Selection { mode: Mode::B, ..Selection::default() };
+    assert_eq!(engines(&parts(&graph, "h200", &selection)).len(), 3);
+    let without = "workspace".parse().expect("known");
+    let selection = Selection { without, ..Selection::default() };
+    assert_eq!(engines(&parts(&graph, "h200", &selection)), ["gemm_mma"]);
+    let selection = Selection { mode: Mode::Fallback, ..Selection::default() };
+    assert_eq!(engines(&parts(&graph, "h200", &selection)).len(), 1);
+}
+
+fn inputs(graph: &OperationGraph) -> Values {
+    graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 7, 1.0))).collect()
+}
+
+/// A plan of a convolution in one part as one whose convolution reads copies of these operands.
+fn with_copies(document: &str, operands: &[&str]) -> Value {
+    let mut document: Value = serde_json::from_str(document).expect("it is JSON");
+    let part = document["parts"][0].clone();
+    let first = part["writes"][0].clone();
+    document["copies"] = operands.iter().map(|operand| json!([first, operand])).collect();
+    let copy = |operand: &&str| {
+        let config = "pointwise_transposed{lanes=2, threads=64}";
+        json!({ "config": config, "writes": [format!("{operand}_channels_last")] })
+    };
+    document["parts"] = operands.iter().map(copy).chain([part]).collect();
+    document
+}
+
+/// All passes, with what is fused, on every class of target, from saved plans.
+#[test]
+fn results_are_those_of_the_graph() {
+    for (at, (pass, fused, operands)) in [
+        ("forward", "bias_relu", ["x", "w"]),
+        ("backward_data", "nothing", ["dy", "w"]),
+        ("backward_filter", "nothing", ["dy", "x"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (turn, target) in TARGETS.into_iter().enumerate() {
+            let Some(kiln) = harness::simulated_by_turns(target, (at + turn) as u64) else {
+                continue;
+            };
+            let dtype = if target == "t4" { "f16" } else { ["f16", "bf16", "f32"][turn % 3] };
+            let graph = layer(pass, dtype, 2, [16, 24, 9, 3, 1], fused);
+            let plan = kiln.plan(&graph).expect("supported");
+            assert_eq!(plan.parts().len(), 1, "so small a convolution reads no copies");
+            for operands in [&operands[..], &operands[..1], &operands[1..]] {
+                let document = with_copies(&plan.to_json(), operands).to_string();
+                let copied = kiln.plan_from_json(&document).expect("it is legal");
+                assert_eq!(copied.parts().len(), 1 + operands.len());
+                let again: Value = serde_json::from_str(&copied.to_json()).unwrap();
+                assert_eq!(again["copies"].as_array().map(Vec::len), Some(operands.len()));
+                let inputs = inputs(&graph);
+                let results = harness::run_plan(kiln, &copied, &inputs).expect("runs");
+                let what = format!("{target}: {pass}, copies of {operands:?}");
+                harness::compare(&graph, &inputs, &results, &what);
+            }
+        }
+    }
+}
+
+/// Documents that name what cannot be copied are refused, with what it is.
+#[test]
+fn copies_that_there_are_not_are_refused() {
+    let Some(kiln) = harness::simulated("h200") else { return };
+    let graph = layer("forward", "f16", 32, [64, 64, 56, 3, 1], "bias_relu");
+    let document: Value =
+        serde_json::from_str(&kiln.plan(&graph).expect("fits").to_json()).unwrap();
+    let copies = document["copies"].as_array().expect("there are some").clone();
+    assert_eq!(copies.len(), 2);
+    let (convolution, operand) = (copies[0][0].clone(), copies[0][1].clone());
+    for (copies, text) in [
+        (json!([[convolution, "nobody"]]), "no tensor of the problem is called `nobody`"),
+        (json!([["nobody", operand]]), "no operation of the problem writes `nobody`"),
+        (json!([[operand, operand]]), "no operation of the problem writes"),
+        (json!([[convolution, convolution]]), "has no copy for a convolution"),
+        (json!([]), "no operation of the problem writes"),
+        (json!([copies[0]]), "no operation of the problem writes"),
+        (json!([copies[0], copies[0], copies[1], copies[1], copies[0]]), ""),
+    ] {
+        let mut changed = document.clone();
+        changed["copies"] = copies;
+        match kiln.plan_from_json(&changed.to_string()) {
+            Ok(plan) => assert_eq!((text, plan.parts().len()), ("", 3)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::BadParam, "{error}");
+                assert!(!text.is_empty() && error.to_string().contains(text), "{error}");
+            }
+        }
+    }
+    // Channels last, or a single one.
+    let last = convolution::graph(json!({
+        "pass": "forward", "dtype": "f16", "n": 2, "c": 8, "k": 8, "image": [9, 9],
+        "filter": [3, 3], "lay": "channels_last",
+    }));
+    let mut document: Value = serde_json::from_str(&kiln.plan(&last).unwrap().to_json()).unwrap();
+    let [x, y] = [last.inputs().next(), last.outputs().next()].map(|of| of.unwrap().name.clone());
+    document["copies"] = json!([[y, x]]);
+    let error = kiln.plan_from_json(&document.to_string()).expect_err("there is no copy");
+    assert!(error.to_string().contains("there is no copy of it"), "{error}");
+}
