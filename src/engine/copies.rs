@@ -80,7 +80,7 @@ fn behind_copies(
         let tensor = part.graph.tensor(*uid);
         tensor.is_ok_and(|of| of.dims.len() == rank && channels_last(of).is_some())
     };
-    let operands = own.inputs.iter().filter(|uid| is_input(uid) && is_gathered(uid));
+    let operands = operands_of(own).filter(|uid| is_input(uid) && is_gathered(uid));
     let copied: Vec<Copied> =
         operands.map(|operand| Copied { convolution, operand: *operand }).collect();
     if copied.is_empty() {
@@ -94,10 +94,9 @@ fn behind_copies(
         Some(Part { graph, config })
     };
     let mut parts = Vec::new();
-    for uid in &with.operations()[at(&own.outputs)?].inputs {
-        if graph.tensor(*uid).is_err() {
-            parts.push(chosen(&[at(&[*uid])?])?);
-        }
+    let read: BTreeSet<i64> = operands_of(&with.operations()[at(&own.outputs)?]).copied().collect();
+    for copy in read.iter().filter(|uid| graph.tensor(**uid).is_err()) {
+        parts.push(chosen(&[at(&[*copy])?])?);
     }
     let own = part.graph.operations().iter().map(|of| at(&of.outputs));
     let mut own: Vec<usize> = own.collect::<Option<_>>()?;
@@ -115,15 +114,15 @@ pub(crate) fn with_copies(graph: &OperationGraph, copied: &[Copied]) -> Result<O
     let mut tensors = graph.tensors().to_vec();
     let mut operations = graph.operations().to_vec();
     for Copied { convolution, operand } in copied {
-        let tensor = graph.tensor(*operand)?;
-        let copy = copy_of(graph, tensor).ok_or_else(|| {
+        let copy = copy_of(graph, *operand).ok_or_else(|| {
             let name = graph.reference(*operand);
             Error::bad_param(format!("`{name}` has channels last, or none: there is no copy of it"))
         })?;
-        let inputs = &mut operations[*convolution].inputs;
-        inputs.iter_mut().filter(|uid| *uid == operand).for_each(|uid| *uid = copy.uid);
+        // What a result is added to is no operand.
+        let inputs = operations[*convolution].inputs.iter_mut().take(OPERANDS);
+        inputs.filter(|uid| *uid == operand).for_each(|uid| *uid = copy.uid);
         if tensors.iter().all(|known| known.uid != copy.uid) {
-            let identity = Pointwise::new(Function::Identity).math(Math::of(tensor.dtype));
+            let identity = Pointwise::new(Function::Identity).math(Math::of(copy.dtype));
             operations.push(Operation {
                 op: Op::Pointwise(identity),
                 inputs: vec![*operand],
@@ -132,12 +131,20 @@ pub(crate) fn with_copies(graph: &OperationGraph, copied: &[Copied]) -> Result<O
             tensors.push(copy);
         }
     }
-    OperationGraph::new(tensors, operations)
+    Ok(OperationGraph::new(tensors, operations)?.laid_as(graph))
+}
+
+/// The operands of a convolution.
+const OPERANDS: usize = 2;
+
+pub(super) fn operands_of(convolution: &Operation) -> impl Iterator<Item = &i64> {
+    convolution.inputs.iter().take(OPERANDS)
 }
 
 /// The copy of a tensor of a graph, whatever else is copied; `None` for one whose channels are last
 /// or which has none.
-fn copy_of(graph: &OperationGraph, tensor: &TensorDesc) -> Option<TensorDesc> {
+pub(super) fn copy_of(graph: &OperationGraph, uid: i64) -> Option<TensorDesc> {
+    let tensor = &graph.laid(uid)?;
     let strides = channels_last(tensor)?;
     // Uids behind the last one, in order of the tensors; those in front of it where there are none.
     let number = graph.tensors().iter().position(|own| own.uid == tensor.uid)?;
@@ -145,7 +152,9 @@ fn copy_of(graph: &OperationGraph, tensor: &TensorDesc) -> Option<TensorDesc> {
     let is_free = |uid: &i64| graph.tensor(*uid).is_err();
     let behind = last.checked_add(1).map(|first| first..=i64::MAX).into_iter().flatten();
     let uid = behind.chain(1..).filter(is_free).nth(number)?;
-    let mut name = format!("{}_channels_last", tensor.name);
+    let unnamed = || format!("t{}", tensor.uid);
+    let own = if tensor.name.is_empty() { unnamed() } else { tensor.name.clone() };
+    let mut name = format!("{own}_channels_last");
     while graph.tensors().iter().any(|own| own.name == name) {
         name.push('_');
     }

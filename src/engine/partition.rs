@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::engine::clusters::Clusters;
-use crate::engine::copies::{self, Copied, with_copies};
+use crate::engine::copies::{self, Copied, copy_of, operands_of, with_copies};
 use crate::engine::decompose::{primitives, primitives_beside};
 use crate::engine::part::{Part, parts_of};
 use crate::engine::{BehaviorNote, CostModel, Selection, choose, prologues};
@@ -170,15 +170,15 @@ impl Division {
         if all_of(graph) {
             return Ok(Division::Whole);
         }
-        if let Ok(primitives) = primitives(graph)
-            && all_of(&primitives)
-        {
-            return Ok(Division::Primitives(primitives));
-        }
         let copied = copied(graph, parts);
         if !copied.is_empty() {
             let with = with_copies(graph, &copied)?;
             return Ok(Division::Copies(copied, with));
+        }
+        if let Ok(primitives) = primitives(graph)
+            && all_of(&primitives)
+        {
+            return Ok(Division::Primitives(primitives));
         }
         let runs = |own: &Operation| {
             written().any(|other| other.outputs == own.outputs && other.op == own.op)
@@ -217,7 +217,9 @@ fn copied(graph: &OperationGraph, parts: &[Part]) -> Vec<Copied> {
         let mut written = parts.iter().flat_map(|part| part.graph.operations());
         let part = written.find(|of| of.outputs == own.outputs && of.op == own.op);
         let Some(part) = part.filter(|_| matches!(own.op, Op::Convolution(_))) else { continue };
-        let operands = own.inputs.iter().zip(&part.inputs).filter(|(own, read)| own != read);
+        let is_copy = |uid: i64, of: i64| copy_of(graph, of).is_some_and(|copy| copy.uid == uid);
+        let operands = operands_of(own).zip(operands_of(part));
+        let operands = operands.filter(|(own, read)| own != read && is_copy(**read, **own));
         all.extend(operands.map(|(operand, _)| Copied { convolution, operand: *operand }));
     }
     all.dedup();

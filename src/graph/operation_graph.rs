@@ -132,6 +132,18 @@ impl OperationGraph {
     }
 
     /// The tensor in whose memory a tensor lies: another one's where signals pass it on in place.
+    /// A tensor as it lies in memory, a virtual one as where it passes between parts.
+    pub(crate) fn laid(&self, uid: i64) -> Option<TensorDesc> {
+        let tensor = self.tensor(uid).ok()?.clone();
+        let strides = self.virtual_strides.get(&uid).filter(|_| tensor.is_virtual);
+        Some(TensorDesc { strides: strides.unwrap_or(&tensor.strides).clone(), ..tensor })
+    }
+
+    /// The graph, whose virtual tensors lie in memory as those of another one.
+    pub(crate) fn laid_as(self, other: &OperationGraph) -> OperationGraph {
+        OperationGraph { virtual_strides: other.virtual_strides.clone(), ..self }
+    }
+
     pub(crate) fn memory_of(&self, uid: i64) -> i64 {
         self.memory.get(&uid).copied().unwrap_or(uid)
     }

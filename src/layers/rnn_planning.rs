@@ -122,8 +122,21 @@ impl Planning {
         Ok([built(before)?, built(after)?])
     }
 
-    /// The plans of a pass, each like that of another number of vectors.
+    /// The plans of a pass, each like that of another number of vectors; where there are none, as
+    /// without a compiler, those of kernels for this number alone, or like those of fewer steps.
     fn made(&mut self, pass: Pass, rows: i64, with: Optional, like: Extent) -> Result<Built> {
+        self.made_like(pass, rows, with, like).or_else(|error| {
+            if let Ok(alone) = self.alone(pass, rows, with) {
+                return Ok(alone);
+            }
+            let smaller = smaller_likes(like).filter(|_| self.kiln.compiles_nothing());
+            let smaller: Vec<Extent> = smaller.collect();
+            let mut smaller = smaller.into_iter();
+            smaller.find_map(|like| self.made_like(pass, rows, with, like).ok()).ok_or(error)
+        })
+    }
+
+    fn made_like(&mut self, pass: Pass, rows: i64, with: Optional, like: Extent) -> Result<Built> {
         let (kiln, extent) = (&self.kiln, Extent { batch: self.batch, rows });
         let passes = &self.passes;
         let networks_of = |extent| {
@@ -148,10 +161,7 @@ impl Planning {
             Entry::Vacant(place) => {
                 let networks = networks_of(like)?;
                 let plans = networks.iter().map(plan);
-                match plans.collect::<Result<_>>() {
-                    Ok(plans) => place.insert(plans),
-                    Err(error) => return self.found(pass, rows, with, like).ok_or(error),
-                }
+                place.insert(plans.collect::<Result<_>>()?)
             }
         };
         let networks = networks_of(extent)?;
@@ -163,18 +173,11 @@ impl Planning {
         Built::new(&networks, plans, likes)
     }
 
-    /// The plans of a pass where none are like this extent's, as without a compiler: of kernels for
-    /// this number of vectors alone, or like those of fewer steps.
-    fn found(&mut self, pass: Pass, rows: i64, with: Optional, like: Extent) -> Option<Built> {
-        self.alone(pass, rows, with).ok().or_else(|| {
-            let smaller = smaller_likes(like).next()?;
-            self.made(pass, rows, with, smaller).ok()
-        })
-    }
-
     fn alone(&self, pass: Pass, rows: i64, with: Optional) -> Result<Built> {
-        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        let networks = passes.networks(pass, Extent { batch: self.batch, rows }, with)?;
+        let networks = {
+            let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+            passes.networks(pass, Extent { batch: self.batch, rows }, with)?
+        };
         let plans = networks.iter().map(|network| self.kiln.plan_anew(&network.graph));
         Built::new(&networks, plans.collect::<Result<_>>()?, &[])
     }

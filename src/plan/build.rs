@@ -109,7 +109,8 @@ impl Kiln {
 
     /// Whether kernels come from caches and packs alone.
     pub(crate) fn compiles_nothing(&self) -> bool {
-        self.inner.store.no_jit
+        let without = &self.inner.selection.without;
+        self.inner.store.no_jit || without.behavior.contains(&RuntimeCompilation)
     }
 
     pub(super) fn counters(&self) -> &Counters {

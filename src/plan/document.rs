@@ -108,7 +108,7 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
         let operand = graph.referred(operand).ok_or_else(missing)?;
         let convolution = writer(graph, convolution)?;
         let known = &graph.operations()[convolution];
-        match matches!(known.op, Op::Convolution(_)) && known.inputs.contains(&operand) {
+        match matches!(known.op, Op::Convolution(_)) && known.inputs[..2].contains(&operand) {
             true => Ok(Copied { convolution, operand }),
             false => {
                 Err(bad(format!("`{}` has no copy for a convolution", graph.reference(operand))))
@@ -116,6 +116,9 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
         }
     });
     let copied: Vec<Copied> = copied.collect::<Result<_>>()?;
+    if !copied.is_empty() && (deeper || parts.iter().any(|part| part.meaning_of.is_some())) {
+        return Err(bad("copies are of operations that are not written in primitives".to_owned()));
+    }
     let parts = match deeper {
         true => parts_of(&primitives(graph)?, &parts)?,
         false if copied.is_empty() => parts_of(graph, &parts)?,

@@ -17,10 +17,8 @@ impl FrontEnd for Network {
     }
 
     fn besides(&self) -> Vec<OperationGraph> {
-        let graphs = self
-            .graphs_of_octaves()
-            .and_then(|octaves| Ok([octaves, self.graphs_of_chunks()?].concat()));
-        graphs.unwrap_or_default()
+        let octaves = self.graphs_of_octaves().unwrap_or_default();
+        [octaves, self.graphs_of_chunks().unwrap_or_default()].concat()
     }
 
     /// Torch's names and dimensions: one tensor per parameter, and the states of all layers in one

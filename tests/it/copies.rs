@@ -1,12 +1,14 @@
 //! Convolutions of channels first: behind copies of their operands with channels last where the
 //! cost model says that this takes less time, with the results that the reference bounds.
 
+use kiln::device::DeviceChoice;
 use kiln::engine::{self, Mode, Part, Selection};
 use kiln::target::Target;
-use kiln::{ErrorKind, OperationGraph};
+use kiln::{Config, ErrorKind, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::harness::Values;
+use crate::parts::convolutions_behind;
 use crate::{convolution, golden, harness};
 
 const TARGETS: [&str; 6] = ["t4", "a100", "l40s", "h200", "b200", "rtx5090"];
@@ -127,6 +129,53 @@ fn results_are_those_of_the_graph() {
             }
         }
     }
+}
+
+/// What parts pass to each other lies as both have it, whatever is copied; plans are read as they
+/// were written, whatever operations they are of.
+#[test]
+fn parts_around_copies_agree() {
+    let device = Some(DeviceChoice::Null("h200".to_owned()));
+    let kiln = Kiln::open(Config { device, ..harness::config() }).expect("it opens");
+    let with = |more: Value| {
+        let mut with = json!({
+            "pass": "forward", "dtype": "f16", "n": 32, "c": 64, "k": 64, "image": [56, 56],
+            "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "channels_first",
+        });
+        with.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        convolution::graph(with)
+    };
+    let mut copied = 0;
+    for graph in [
+        convolutions_behind([32, 256, 14], false, false),
+        convolutions_behind([32, 256, 14], false, true),
+        with(json!({ "beta": 1.0 })),
+        with(json!({ "alpha": 0.5 })),
+        with(json!({ "fused": "statistics" })),
+        with(json!({ "pass": "backward_data", "beta": 0.5 })),
+    ] {
+        let plan = kiln.plan(&graph).expect("supported");
+        let parts: Vec<Part> = plan.parts().into_iter().cloned().collect();
+        let document = plan.to_json();
+        copied += usize::from(document.contains("\"copies\""));
+        let again = kiln.plan_from_json(&document).expect("it is its own");
+        assert_eq!(again.to_json(), document);
+        let read: Vec<Part> = again.parts().into_iter().cloned().collect();
+        assert_eq!(read, parts);
+        engine::cuts(&graph, kiln.device().target(), &parts);
+        for written in parts.iter().flat_map(|part| part.graph.outputs()) {
+            let elsewhere = parts.iter().flat_map(|part| part.graph.inputs());
+            for read in elsewhere.filter(|of| of.uid == written.uid) {
+                assert_eq!(read.strides, written.strides, "{graph}");
+            }
+        }
+        // What a result is added to is none of the operands.
+        let copies = serde_json::from_str::<Value>(&document).unwrap()["copies"].clone();
+        let copies = copies.as_array().into_iter().flatten();
+        let names: Vec<&str> = copies.map(|of| of[1].as_str().unwrap()).collect();
+        assert!(names.iter().all(|name| !name.contains("before")), "{names:?}");
+    }
+    assert!(copied >= 4, "{copied}");
 }
 
 /// Documents that name what cannot be copied are refused, with what it is.

@@ -114,7 +114,12 @@ fn what_one_operation_means_runs_beside_others() {
 }
 
 /// Two convolutions, a ReLU in front and one between, channels last or first.
-fn convolutions([n, c, h]: [i64; 3], last: bool) -> OperationGraph {
+pub fn convolutions(extents: [i64; 3], last: bool) -> OperationGraph {
+    convolutions_behind(extents, last, true)
+}
+
+/// The same, the one in front if it is wanted.
+pub fn convolutions_behind([n, c, h]: [i64; 3], last: bool, relu_first: bool) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let mut lay = |uid: i64, name: &str, dims: [i64; 4]| {
         let [_, c, h, w] = dims;
@@ -133,7 +138,7 @@ fn convolutions([n, c, h]: [i64; 3], last: bool) -> OperationGraph {
         graph.name(y, "", DType::F16);
         y
     };
-    let first = relu(&mut graph, x);
+    let first = if relu_first { relu(&mut graph, x) } else { x };
     let hidden = graph.operation(op.clone(), &[first, weights[0]]).unwrap()[0];
     graph.name(hidden, "", DType::F16);
     let hidden = relu(&mut graph, hidden);
