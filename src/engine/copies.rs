@@ -137,7 +137,8 @@ pub(crate) fn with_copies(graph: &OperationGraph, copied: &[Copied]) -> Result<O
 /// The operands of a convolution.
 const OPERANDS: usize = 2;
 
-pub(super) fn operands_of(convolution: &Operation) -> impl Iterator<Item = &i64> {
+/// The tensors that a convolution multiplies.
+pub(crate) fn operands_of(convolution: &Operation) -> impl Iterator<Item = &i64> {
     convolution.inputs.iter().take(OPERANDS)
 }
 

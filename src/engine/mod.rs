@@ -48,7 +48,7 @@ mod tma;
 mod tunable;
 
 pub use config::{EngineConfig, Knob};
-pub(crate) use copies::{Copied, with_copies};
+pub(crate) use copies::{Copied, operands_of, with_copies};
 pub(crate) use cost::LAUNCH_US;
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, WorkOf, machine_of};
 pub(crate) use decompose::primitives;

@@ -131,7 +131,6 @@ impl OperationGraph {
         self.tensors.iter().filter(|tensor| !tensor.is_virtual && self.is_written(tensor.uid))
     }
 
-    /// The tensor in whose memory a tensor lies: another one's where signals pass it on in place.
     /// A tensor as it lies in memory, a virtual one as where it passes between parts.
     pub(crate) fn laid(&self, uid: i64) -> Option<TensorDesc> {
         let tensor = self.tensor(uid).ok()?.clone();
@@ -144,6 +143,7 @@ impl OperationGraph {
         OperationGraph { virtual_strides: other.virtual_strides.clone(), ..self }
     }
 
+    /// The tensor in whose memory a tensor lies: another one's where signals pass it on in place.
     pub(crate) fn memory_of(&self, uid: i64) -> i64 {
         self.memory.get(&uid).copied().unwrap_or(uid)
     }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{Copied, Division, EngineConfig, Part, primitives, with_copies};
+use crate::engine::{Copied, Division, EngineConfig, Part, operands_of, primitives, with_copies};
 use crate::error::{Error, Result};
 use crate::graph::{Op, Operation, OperationGraph};
 use crate::plan::problem::Problem;
@@ -108,7 +108,9 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
         let operand = graph.referred(operand).ok_or_else(missing)?;
         let convolution = writer(graph, convolution)?;
         let known = &graph.operations()[convolution];
-        match matches!(known.op, Op::Convolution(_)) && known.inputs[..2].contains(&operand) {
+        match matches!(known.op, Op::Convolution(_))
+            && operands_of(known).any(|uid| *uid == operand)
+        {
             true => Ok(Copied { convolution, operand }),
             false => {
                 Err(bad(format!("`{}` has no copy for a convolution", graph.reference(operand))))

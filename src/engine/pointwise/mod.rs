@@ -177,9 +177,7 @@ impl Tunable<4> for Pointwise<'_> {
     }
 
     fn pays(&self) -> bool {
-        let graph = self.elements.graph();
-        let program = GraphProgram::whole(graph);
-        Transposition::of(graph, &program, &self.elements.domain).is_err()
+        Transposition::of(self.elements.graph(), &self.elements.domain).is_err()
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

@@ -92,8 +92,7 @@ impl<'a> Transposed<'a> {
     /// `NotSupported` with the rule that refused.
     fn of(elements: Elements<'a>) -> Result<Transposed<'a>> {
         let graph = elements.graph();
-        let program = GraphProgram::whole(graph);
-        let Transposition { x, y, read } = Transposition::of(graph, &program, &elements.domain)?;
+        let Transposition { program, x, y, read } = Transposition::of(graph, &elements.domain)?;
         let widest = [x, y].map(|at| graph.tensors[at].dtype.bytes() as i64).into_iter().max();
         let vector = (ACCESS_BYTES_MAX / widest.expect("there are two")).min(VECTOR_MAX);
         Ok(Transposed { elements, program, x, y, read, vector })
@@ -112,9 +111,10 @@ impl<'a> Transposed<'a> {
         [self.extents()[self.read], self.extents()[self.extents().len() - 1]]
     }
 
-    /// The other dimensions.
-    fn outer(&self) -> Vec<usize> {
-        (0..self.extents().len() - 1).filter(|at| *at != self.read).collect()
+    /// Of a number for each dimension, those of the others.
+    fn of_outer(&self, numbers: &[i64]) -> Vec<i64> {
+        let last = numbers.len() - 1;
+        (0..last).filter(|at| *at != self.read).map(|at| numbers[at]).collect()
     }
 
     fn registers(&self) -> i64 {
@@ -137,7 +137,7 @@ impl<'a> Transposed<'a> {
         let along = if at == self.x { self.read } else { last };
         let others: Vec<usize> = (0..extents.len()).filter(|other| *other != along).collect();
         let of = |values: &[i64]| others.iter().map(|at| values[*at]).collect::<Vec<i64>>();
-        let outer: Vec<i64> = self.outer().iter().map(|at| strides[*at]).collect();
+        let outer = self.of_outer(strides);
         let terms = (0..outer.len()).map(|at| format!("p.i{at} * OUTER{at}"));
         Tensor {
             name: name.to_owned(),
@@ -168,7 +168,7 @@ impl<'a> Transposed<'a> {
         let parameters = [self.x, self.y].map(|at| kernel_parameter(graph, at, &names[at]));
         let chain = [format!("const {register} {}", x.name), format!("{value_type}& {}", y.name)];
         let [read, written] = self.plane();
-        let outer: Vec<i64> = self.outer().iter().map(|at| self.extents()[*at]).collect();
+        let outer = self.of_outer(self.extents());
         Variables {
             listing: self.program.program.to_string().lines().map(str::to_owned).collect(),
             functions: emitted.functions,
@@ -220,8 +220,9 @@ impl Tunable<2> for Transposed<'_> {
         let [read, written] = self.plane();
         let read_tiles = ceil_div(read, lanes * self.vector);
         let written_tiles = ceil_div(written, threads / lanes * self.vector);
-        let outer: Vec<i64> = self.outer().iter().map(|at| self.extents()[*at]).collect();
-        let tiles = volume(&outer).saturating_mul(read_tiles).saturating_mul(written_tiles);
+        let tiles = volume(&self.of_outer(self.extents()))
+            .saturating_mul(read_tiles)
+            .saturating_mul(written_tiles);
         match u32::try_from(tiles).ok().filter(|tiles| i64::from(*tiles) <= GRID_MAX) {
             Some(blocks) => Ok(Schedule { settings, read_tiles, written_tiles, blocks }),
             None => Err(format!("needs {tiles} blocks, more than a grid has")),

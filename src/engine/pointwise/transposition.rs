@@ -9,9 +9,10 @@ use crate::graph::CanonicalGraph;
 /// Extents of both dimensions below which the engine `pointwise` does as well.
 const EXTENT_MIN: i64 = 8;
 
-/// The tensors of such a graph.
-#[derive(Debug, Clone, Copy)]
+/// Such a graph.
+#[derive(Debug, Clone)]
 pub(super) struct Transposition {
+    pub(super) program: GraphProgram,
     /// What is read, and what is written.
     pub(super) x: usize,
     pub(super) y: usize,
@@ -22,21 +23,15 @@ pub(super) struct Transposition {
 impl Transposition {
     /// # Errors
     /// `NotSupported` with the rule that refused.
-    pub(super) fn of(
-        graph: CanonicalGraph<'_>,
-        program: &GraphProgram,
-        domain: &Domain,
-    ) -> Result<Transposition> {
+    pub(super) fn of(graph: CanonicalGraph<'_>, domain: &Domain) -> Result<Transposition> {
         let refuse = |reason: &str| Err(Error::not_supported(reason.to_owned()));
-        let read = (0..program.sources.len()).filter(|input| program.reads(*input));
-        let sources: Vec<&Source> = read.map(|input| &program.sources[input]).collect();
-        let ([Source::Tensor(x)], [y]) = (&sources[..], &program.outputs[..]) else {
-            return refuse("reads and writes other than one tensor each");
+        let others = "reads and writes other than one tensor each";
+        let in_memory: Vec<usize> = stored(graph).map(|(at, _)| at).collect();
+        let (x, y) = match in_memory[..] {
+            [one, other] if !graph.is_written(one) && graph.is_written(other) => (one, other),
+            [one, other] if graph.is_written(one) && !graph.is_written(other) => (other, one),
+            _ => return refuse(others),
         };
-        let (x, y) = (*x, *y);
-        if graph.tensors[x].by_value || stored(graph).any(|(at, _)| at != x && at != y) {
-            return refuse("reads and writes other than one tensor each");
-        }
         let last = domain.extents.len() - 1;
         let [of_x, of_y] = [x, y].map(|at| &domain.strides[at]);
         if [of_x, of_y].iter().any(|strides| strides.contains(&0)) {
@@ -52,6 +47,14 @@ impl Transposition {
                 domain.extents[read], domain.extents[last]
             )));
         }
-        Ok(Transposition { x, y, read })
+        // Neither values nor coordinates or random numbers besides.
+        let program = GraphProgram::whole(graph);
+        let sources = program.sources.iter().enumerate();
+        let mut sources = sources.filter(|(input, _)| program.reads(*input));
+        match (sources.next(), sources.next(), &program.outputs[..]) {
+            (Some((_, Source::Tensor(own))), None, [written]) if (*own, *written) == (x, y) => {}
+            _ => return refuse(others),
+        }
+        Ok(Transposition { program, x, y, read })
     }
 }
