@@ -48,7 +48,7 @@ mod tma;
 mod tunable;
 
 pub use config::{EngineConfig, Knob};
-pub(crate) use copies::{Copied, operands_of, with_copies};
+pub(crate) use copies::{Copied, is_product, operands_of, with_copies};
 pub(crate) use cost::LAUNCH_US;
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, WorkOf, machine_of};
 pub(crate) use decompose::primitives;
@@ -57,8 +57,8 @@ pub use kiln_machine::{Machine, Operands};
 pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub use part::Part;
-pub(crate) use partition::Division;
 pub use partition::{Cut, cuts, partition};
+pub(crate) use partition::{Division, uncopied};
 pub use splits::{splits_fused, splits_undone};
 pub use support::{Engine, Supported};
 

@@ -3,7 +3,7 @@
 //! The fewest kernels and, among those, the fewest bytes, as far as merging neighbours finds them
 //! (`clusters`, which says how much work that is at most); but prologues of products are kernels
 //! of their own where the cost model says that they had better be (`prologues`), and so are copies
-//! of operands of convolutions (`copies`).
+//! of operands of products (`copies`).
 //!
 //! Where no engine takes a single operation, the graph is first written in what its operations
 //! mean: a gradient that reduces along several dimensions becomes several reductions. Where that
@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::engine::clusters::Clusters;
-use crate::engine::copies::{self, Copied, copy_of, operands_of, with_copies};
+use crate::engine::copies::{self, Copied, copy_of, is_product, operands_of, with_copies};
 use crate::engine::decompose::{primitives, primitives_beside};
 use crate::engine::part::{Part, parts_of};
 use crate::engine::{BehaviorNote, CostModel, Selection, choose, prologues};
 use crate::error::{Error, Result};
-use crate::graph::{Op, Operation, OperationGraph};
+use crate::graph::{Operation, OperationGraph};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
@@ -48,10 +48,22 @@ pub fn partition(
     target: &Target,
     selection: &Selection,
 ) -> Result<Vec<Part>> {
+    let parts = uncopied(graph, target, selection)?;
+    Ok(copies::apart(graph, parts, target, selection))
+}
+
+/// The same without copies of operands.
+///
+/// # Errors
+/// As [`partition`].
+pub(crate) fn uncopied(
+    graph: &OperationGraph,
+    target: &Target,
+    selection: &Selection,
+) -> Result<Vec<Part>> {
     let apart = |part| prologues::apart(part, target, selection);
     if let Ok(config) = choose(graph.canonical(), target, selection) {
-        let parts = apart(Part { graph: graph.clone(), config });
-        return Ok(copies::apart(graph, parts, target, selection));
+        return Ok(apart(Part { graph: graph.clone(), config }));
     }
     let parts: Vec<Part> =
         several_parts(graph, target, selection)?.into_iter().flat_map(apart).collect();
@@ -61,7 +73,7 @@ pub fn partition(
         let text = "workspace is excluded, and parts pass virtual tensors to each other";
         return Err(Error::not_supported(text));
     }
-    Ok(copies::apart(graph, parts, target, selection))
+    Ok(parts)
 }
 
 /// The parts of a graph that no engine runs whole.
@@ -139,7 +151,7 @@ pub(crate) enum Division {
     Whole,
     /// What all of its operations mean.
     Primitives(OperationGraph),
-    /// Its operations, convolutions behind copies of operands.
+    /// Its operations, products behind copies of operands.
     Copies(Vec<Copied>, OperationGraph),
     /// Its operations, but what those at these positions mean.
     Apart(Vec<usize>, Vec<OperationGraph>),
@@ -210,17 +222,18 @@ impl Division {
     }
 }
 
-/// The operands of which the convolutions of parts read copies.
+/// The operands of which the products of parts read copies.
 fn copied(graph: &OperationGraph, parts: &[Part]) -> Vec<Copied> {
     let mut all = Vec::new();
-    for (convolution, own) in graph.operations().iter().enumerate() {
+    for (product, own) in graph.operations().iter().enumerate().filter(|(_, own)| is_product(own)) {
         let mut written = parts.iter().flat_map(|part| part.graph.operations());
         let part = written.find(|of| of.outputs == own.outputs && of.op == own.op);
-        let Some(part) = part.filter(|_| matches!(own.op, Op::Convolution(_))) else { continue };
-        let is_copy = |uid: i64, of: i64| copy_of(graph, of).is_some_and(|copy| copy.uid == uid);
+        let Some(part) = part else { continue };
+        let is_copy =
+            |uid: i64, of: i64| copy_of(graph, own, of).is_some_and(|copy| copy.uid == uid);
         let operands = operands_of(own).zip(operands_of(part));
         let operands = operands.filter(|(own, read)| own != read && is_copy(**read, **own));
-        all.extend(operands.map(|(operand, _)| Copied { convolution, operand: *operand }));
+        all.extend(operands.map(|(operand, _)| Copied { product, operand: *operand }));
     }
     all.dedup();
     all

@@ -195,7 +195,7 @@ impl Kiln {
         self.inner.record(graph, None);
         let plan = match &self.workers {
             _ if self.inner.selection.without.behavior.contains(&RuntimeCompilation) => {
-                self.inner.plan_of(graph, self.inner.found(parts)?, None)?
+                self.inner.plan_of(graph, self.inner.found(graph, parts)?, None)?
             }
             Some(workers) => workers.plan(&self.inner, graph, parts)?,
             None => self.inner.plan_of(graph, self.inner.compiled_best(parts)?, None)?,

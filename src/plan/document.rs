@@ -6,9 +6,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{Copied, Division, EngineConfig, Part, operands_of, primitives, with_copies};
+use crate::engine::{
+    Copied, Division, EngineConfig, Part, is_product, operands_of, primitives, with_copies,
+};
 use crate::error::{Error, Result};
-use crate::graph::{Op, Operation, OperationGraph};
+use crate::graph::{Operation, OperationGraph};
 use crate::plan::problem::Problem;
 use crate::target::Target;
 
@@ -25,8 +27,8 @@ struct PlanJson {
     /// Whether the parts are subgraphs of the problem written in primitives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     primitives: bool,
-    /// Convolutions of the problem, by a tensor that each writes, and operands of which they read
-    /// copies with channels last.
+    /// Products of the problem, by a tensor that each writes, and operands of which they read
+    /// copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     copies: Vec<(String, String)>,
     problem: Value,
@@ -103,18 +105,14 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
     }
     let problem = Problem::from_json(&problem.to_string())?;
     let graph = problem.only_graph()?;
-    let copied = copies.iter().map(|(convolution, operand)| {
+    let copied = copies.iter().map(|(product, operand)| {
         let missing = || bad(format!("no tensor of the problem is called `{operand}`"));
         let operand = graph.referred(operand).ok_or_else(missing)?;
-        let convolution = writer(graph, convolution)?;
-        let known = &graph.operations()[convolution];
-        match matches!(known.op, Op::Convolution(_))
-            && operands_of(known).any(|uid| *uid == operand)
-        {
-            true => Ok(Copied { convolution, operand }),
-            false => {
-                Err(bad(format!("`{}` has no copy for a convolution", graph.reference(operand))))
-            }
+        let product = writer(graph, product)?;
+        let known = &graph.operations()[product];
+        match is_product(known) && operands_of(known).any(|uid| *uid == operand) {
+            true => Ok(Copied { product, operand }),
+            false => Err(bad(format!("`{}` has no copy for a product", graph.reference(operand)))),
         }
     });
     let copied: Vec<Copied> = copied.collect::<Result<_>>()?;
@@ -129,9 +127,9 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
     Ok((graph.clone(), parts))
 }
 
-/// The names of a convolution and of an operand that it reads a copy of.
+/// The names of a product and of an operand that it reads a copy of.
 fn copy_named(graph: &OperationGraph, of: Copied) -> (String, String) {
-    (named(graph, &graph.operations()[of.convolution]), graph.reference(of.operand))
+    (named(graph, &graph.operations()[of.product]), graph.reference(of.operand))
 }
 
 /// The graphs that parts are subgraphs of.

@@ -153,10 +153,11 @@ pub fn phases(fused: &str) -> OperationGraph {
     }))
 }
 
-/// Channels in front of pixels, and few of them: elements are loaded and stored one by one.
+/// Channels in front of pixels, and an odd number of them: elements are loaded and stored one by
+/// one, in three steps of 32.
 pub fn scattered(pass: &str) -> OperationGraph {
     graph(json!({
-        "pass": pass, "dtype": "f16", "n": 2, "c": 3, "k": 10, "image": [6, 5], "filter": [3, 2],
+        "pass": pass, "dtype": "f16", "n": 2, "c": 13, "k": 10, "image": [6, 5], "filter": [3, 2],
         "strides": [1, 2], "pre": [1, 1], "post": [1, 1], "fused": "bias_relu",
     }))
 }

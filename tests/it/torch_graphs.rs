@@ -9,6 +9,7 @@ use kiln::reference::{self, Expected};
 use kiln::{OperationGraph, TensorDesc, engine, plan};
 use serde::Deserialize;
 
+use crate::copies::with_copies;
 use crate::harness::{self, Values};
 
 /// A unit in the last place of an f32, relative to its value.
@@ -113,6 +114,45 @@ fn engines_give_what_torch_does() {
 #[test]
 fn convolutions_and_their_gradients_are_those_of_torch() {
     run("convolutions", include_str!("../data/graphs/convolutions.json"), 51);
+}
+
+/// The same behind copies of each operand and of both whose channels are not last, which layers as
+/// small as these would not read, on every class of target.
+#[test]
+fn convolutions_of_copies_are_those_of_torch() {
+    let cases: Vec<Case> = serde_json::from_str(include_str!("../data/graphs/convolutions.json"))
+        .expect("well-formed");
+    let targets = ["t4", "a100", "l40s", "h200", "b200", "rtx5090"];
+    let mut ran = 0;
+    for (at, case) in cases.iter().enumerate() {
+        let target = targets[at % targets.len()];
+        let Some(kiln) = harness::simulated_by_turns(target, at as u64) else { continue };
+        let graph = case.graph();
+        let inputs = case.values("convolutions", graph.inputs());
+        let torch = case.values("convolutions", graph.outputs());
+        let loaded = Loaded { graph, inputs, torch };
+        let Loaded { graph, inputs, .. } = &loaded;
+        let plan = kiln.plan(graph).unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
+        let operands: Vec<&str> = graph.inputs().map(|of| of.name.as_str()).take(2).collect();
+        for operands in [&operands[..], &operands[..1], &operands[1..]] {
+            let copy = "pointwise_general{index=32, rank=8}";
+            let document = with_copies(&plan.to_json(), operands, copy).to_string();
+            let what = format!("copies of {operands:?} on {target}");
+            match kiln.plan_from_json(&document) {
+                Ok(copied) => {
+                    let actual = harness::run_plan(kiln, &copied, inputs);
+                    let actual = actual.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
+                    case.check(&loaded, &actual, &what);
+                    ran += 1;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("no copy of it"), "{}: {what}: {text}", case.name);
+                }
+            }
+        }
+    }
+    assert!(ran == 0 || ran >= 60, "{ran}");
 }
 
 #[test]

@@ -245,4 +245,20 @@ static inline mcdnnStatus_t get(desc of, int name, int type, int asked)
                                     (mcdnnBackendAttributeType_t)type, asked, &count, got);
 }
 
+/* The index of the engine that a heuristic finds best, and how many engines there are. */
+static inline mcdnnStatus_t first(desc of, int mode)
+{
+    desc heuristics = number(mk(B(ENGINEHEUR)), MCDNN_ATTR_ENGINEHEUR_MODE, MCDNN_TYPE_HEUR_MODE,
+                             mode);
+    with(heuristics, MCDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, done(of));
+    desc found = mk(B(ENGINECFG)), chosen = mk(B(ENGINE));
+    mcdnnBackendGetAttribute(done(heuristics), MCDNN_ATTR_ENGINEHEUR_RESULTS,
+                             MCDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &found);
+    mcdnnBackendGetAttribute(found, MCDNN_ATTR_ENGINECFG_ENGINE, MCDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                             &count, &chosen);
+    get(of, MCDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, MCDNN_TYPE_INT64, 1);
+    got[1] = got[0];
+    return get(chosen, MCDNN_ATTR_ENGINE_GLOBAL_INDEX, MCDNN_TYPE_INT64, 1);
+}
+
 static inline int same(const char *one, const char *other) { return strcmp(one, other) == 0; }

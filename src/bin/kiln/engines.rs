@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
+use kiln::engine::{self, Choice, CostModel, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::graph::Vjp;
 use kiln::plan::Problem;
 use kiln::{Config, Kiln, OperationGraph};
@@ -152,9 +152,11 @@ fn part_json(part: &Part, kiln: &Kiln, selection: &Selection, settings: usize) -
             "reason": reason.to_string(),
         }),
     };
+    let work = part.supported(target).ok().and_then(|own| own.work_of()(&part.config));
     json!({
         "graph": part.graph.to_string(),
         "chosen": part.config.to_string(),
+        "predicted_us": work.map(|work| CostModel::of(target).predicted_us(&work)),
         "chosen_by": kiln.chosen_by(part).unwrap_or_default(),
         "legal": ranked.len(),
         "settings": ranked.iter().take(settings).map(setting).collect::<Vec<_>>(),
@@ -183,6 +185,9 @@ fn print_part(part: &Value) {
     }
     let text = |key: &str| part[key].as_str().unwrap_or_default();
     say!("\nchosen by {}\n  {}", text("chosen_by"), text("chosen"));
+    if let Some(us) = part["predicted_us"].as_f64() {
+        say!("  {us:.2} us by the cost model");
+    }
     let settings = part["settings"].as_array().map_or(&[][..], Vec::as_slice);
     if settings.is_empty() {
         return;

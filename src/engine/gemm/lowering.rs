@@ -46,8 +46,11 @@ struct Parameters<P> {
     adds_partials: bool,
     epilogue: EpilogueParameters,
     operands: [OperandParameters; 2],
-    /// Whether an operand's bytes are transposed.
+    /// Whether an operand's bytes are transposed, elements are found one by one, and lanes go
+    /// along rows to find them.
     transposes: bool,
+    finds: bool,
+    strips: bool,
     /// What ends the K of a batch, if it has one of its own.
     k_limit: Option<String>,
     /// Where the rows of a phase end, where phases differ.
@@ -136,6 +139,8 @@ fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: A
         adds_partials: false,
         epilogue,
         transposes: operands.iter().any(|operand| operand.transposed),
+        finds: operands.iter().any(|operand| operand.scattered),
+        strips: operands.iter().any(|operand| operand.strips),
         operands,
         k_limit: context.k_limit(),
         phase_rows: context.phase_rows(),

@@ -265,8 +265,8 @@ struct Schedule {
     slice_rows: i64,
     shared_bytes: i64,
     operands: Operands,
-    /// Whether elements of A and of B are loaded one by one.
-    scattered: [bool; 2],
+    /// Instructions that load an element of A and of B, where those are many.
+    loading: [f64; 2],
     gemm_count: i64,
 }
 
@@ -306,25 +306,22 @@ impl Schedule {
         let slice_rows = slice_rows(warp_m, 16, row_bytes, tiles);
         let shared_bytes = tiles.max(slice_rows * row_bytes);
         let available = i64::from(target.shared_block_bytes_max);
-        if shared_bytes > available {
-            return Err(Refusal::SharedBytes { needed: shared_bytes, available });
+        let ways = [true, false].map(|is_a| types.tile(problem, is_a));
+        let found = ways.iter().zip([&problem.a, &problem.b]);
+        let found = found.map(|(tile, of)| tile.found_bytes(of, tiling.cta_k));
+        let needed = shared_bytes + found.sum::<i64>();
+        if needed > available {
+            return Err(Refusal::SharedBytes { needed, available });
         }
         check_workspace(problem, tiling.split_k, [slice_rows, warp_n])?;
         let operands = types.operands();
-        let scattered = [true, false].map(|is_a| types.tile(problem, is_a).scattered);
-        Ok(Schedule {
-            settings,
-            operands,
-            scattered,
-            gemm_count,
-            threads,
-            slice_rows,
-            shared_bytes,
-        })
+        let loading = ways.map(|tile| tile.loading());
+        Ok(Schedule { settings, operands, loading, gemm_count, threads, slice_rows, shared_bytes })
     }
 
     fn work(&self, mma: &Mma<'_>) -> Vec<KernelWork> {
         let Mma { problem, types, demand, target, model } = mma;
+        let demand = demand.loading(self.loading);
         let Schedule { settings, operands, threads, shared_bytes, .. } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Accumulators, fragments of two K steps, addresses.
@@ -342,7 +339,7 @@ impl Schedule {
             warps: (threads / 32) as f64,
             mmas: (warp_m / 16 * (columns / 8)) as f64 * k_steps,
             bytes: ((warp_m + columns) * 32) as f64 * k_steps + copied,
-            prologues: demand.prologue_instructions(problem, &tiling),
+            passed: demand.passed_instructions(problem, &tiling),
         };
         let architecture = Architecture::of(u32::from(target.arch.capability));
         let block_clocks = step.clocks(&architecture);
@@ -351,7 +348,7 @@ impl Schedule {
         let epilogue_tile = [self.slice_rows, warp_n];
         let stages = stages - 1;
         let block = Block { threads, registers, shared_bytes, stages, epilogue_tile };
-        demand.scattered(self.scattered).work(problem, &tiling, block, MathPath::Tensor(one))
+        demand.work(problem, &tiling, block, MathPath::Tensor(one))
     }
 
     fn lowering(&self, problem: &Problem<'_>, types: &MmaTypes, target: &Target) -> Lowering {

@@ -3,6 +3,7 @@
 use kiln_machine::Operands;
 
 use crate::dtype::DType;
+use crate::engine::access::ceil_div;
 use crate::engine::gemm::layout::{access_of, placed_access};
 use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
@@ -11,7 +12,12 @@ use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
 use crate::target::Arch;
 
-/// Minimum size of `cp.async` in bytes.
+/// Rows and elements of K that a thread transposes at once.
+const SQUARE: i64 = 4;
+
+/// Size of a register, the largest of an access, and the least of `cp.async`, in bytes.
+const WORD_BYTES: i64 = 4;
+const ACCESS_MAX: i64 = 16;
 const COPY_BYTES_MIN: i64 = 4;
 
 /// Operand types of the MMA.
@@ -64,7 +70,7 @@ impl MmaTypes {
             return Err(Error::not_supported(text));
         }
         let operands = [&problem.a, &problem.b].into_iter().zip(elements);
-        let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
+        let transposes = operands.into_iter().any(|(of, element)| transposes(problem, of, element));
         let types = MmaTypes { elements, names, rounds, transposes, copies };
         if problem.dual.is_some() && types.tile(problem, false).staged {
             let (name, element) = (&problem.graph.tensors[problem.b.tensor].name, elements[1]);
@@ -115,33 +121,53 @@ impl MmaTypes {
             false => (&problem.b, self.elements[1]),
         };
         let tensor = &problem.graph.tensors[of.tensor];
-        let transposed = transposes(of, element);
-        let vector = if transposed { 4 } else { 16 / element.bytes() as i64 };
+        let transposed = transposes(problem, of, element);
+        let vector = if transposed { SQUARE } else { 16 / element.bytes() as i64 };
         let view = of.prologue.axes.view(tensor);
         let packed = if of.k_major { view.column } else { view.row } == 1;
-        let access = match of.window {
-            Some(_) => placed_access(tensor, if packed { 1 } else { 0 }, vector),
-            None => {
-                access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector)
-            }
+        // Bytes of an access to a tensor, and how many more there are than of the widest.
+        let accesses = |at: usize| {
+            let tensor = &problem.graph.tensors[at];
+            let view = of.prologue.axes.view(tensor);
+            let step = if of.k_major { view.column } else { view.row };
+            let access = match of.window {
+                Some(_) => placed_access(tensor, step, vector),
+                None => access_of(problem, at, &view, [of.extent, problem.k], of.k_major, vector),
+            };
+            let bytes = vector * tensor.dtype.bytes() as i64;
+            let more = if step == 0 { 0 } else { bytes / access - ceil_div(bytes, ACCESS_MAX) };
+            (access, more)
         };
+        let tensors = &problem.graph.tensors;
+        let is_stored = |at: &usize| !tensors[*at].is_virtual && !tensors[*at].by_value;
+        let stored = of.prologue.inputs().filter(is_stored);
+        let most = stored.map(accesses).max_by_key(|(_, more)| *more);
+        let (access, more) = most.unwrap_or((ACCESS_MAX, 0));
         let scattered = of.is_scattered(problem, vector);
-        let moved = of.is_plain()
-            && !scattered
-            && !tensor.by_value
-            && tensor.dtype == element
-            && !transposed;
-        let copied = self.copies && moved && packed && access >= COPY_BYTES_MIN;
+        let moved = of.is_plain() && !tensor.by_value && tensor.dtype == element;
+        let whole = !scattered && !transposed && packed && access >= COPY_BYTES_MIN;
+        let copied = self.copies && moved && whole;
         let layout = match transposed {
             true => "Swizzled<Element, ROWS, CTA_K, true>",
             false => "Swizzled<Element, ROWS, CTA_K, K_MAJOR>",
         };
         let staged = !copied;
-        OperandTile { dtype: element, layout, vector, staged, transposed, scattered, moved }
+        let joined = access < WORD_BYTES && more > 0;
+        OperandTile {
+            dtype: element,
+            layout,
+            vector,
+            staged,
+            transposed,
+            scattered,
+            moved,
+            more,
+            joined,
+        }
     }
 }
 
 /// Whether an operand must be transposed on the way: `ldmatrix` cannot transpose single bytes.
-fn transposes(of: &Operand, element: DType) -> bool {
-    element.bytes() == 1 && !of.k_major
+fn transposes(problem: &Problem<'_>, of: &Operand, element: DType) -> bool {
+    element.bytes() == 1 && !of.k_major && !of.is_scattered(problem, SQUARE)
 }

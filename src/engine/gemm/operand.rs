@@ -14,6 +14,18 @@ use crate::engine::gemm::window::WindowParameters;
 use crate::engine::program::Source;
 use crate::engine::signature::{Indent, Width, ctype, list};
 
+/// What an element that is found through a window and loaded alone takes, in instructions: 9 of its
+/// own, of which the load, and reads of where it is, keep the memory pipe busy for longer. By
+/// estimates of 3 channels under 3 x 3, 7 x 7 and 16 x 16 taps, f16 on A100 and H200.
+const INSTRUCTIONS_FOUND: f64 = 20.0;
+
+/// Instructions of an element of less than a word that is loaded alone and joined with others.
+const INSTRUCTIONS_JOINED: f64 = 4.5;
+
+/// Instructions of a byte that is transposed, and of an asynchronous copy.
+const INSTRUCTIONS_TRANSPOSED: f64 = 1.5;
+const INSTRUCTIONS_COPY: f64 = 7.0;
+
 /// How an operand comes into shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct OperandTile {
@@ -31,6 +43,29 @@ pub(super) struct OperandTile {
     pub(super) scattered: bool,
     /// Whether vectors that pass through registers are stored as they are loaded.
     pub(super) moved: bool,
+    /// Accesses for a vector beyond those of 16 bytes, and whether words are joined of several.
+    pub(super) more: i64,
+    pub(super) joined: bool,
+}
+
+impl OperandTile {
+    /// Instructions that load an element, beside those of accesses of 16 bytes.
+    pub(super) fn loading(&self) -> f64 {
+        match self {
+            _ if self.scattered => INSTRUCTIONS_FOUND,
+            _ if self.joined => INSTRUCTIONS_JOINED,
+            _ if self.transposed => INSTRUCTIONS_TRANSPOSED,
+            _ => INSTRUCTIONS_COPY * self.more as f64 / self.vector as f64,
+        }
+    }
+
+    /// The most bytes of shared memory that say where elements of K are found, in this step and in
+    /// the next (`gemm/find.cuh`).
+    pub(super) fn found_bytes(&self, of: &Operand, cta_k: i64) -> i64 {
+        // Where it is in each tensor, and along up to three dimensions, in 64 bits.
+        let each = 8 * (of.prologue.inputs().count() as i64 + 3);
+        if self.scattered { 2 * (cta_k + cta_k / self.vector) * each } else { 0 }
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -51,8 +86,9 @@ pub(super) struct OperandParameters {
     tile: &'static str,
     pub(super) transposed: bool,
     pub(super) staged: bool,
-    /// Whether its elements are loaded one by one.
-    scattered: bool,
+    /// Whether its elements are loaded one by one, and lanes go along the rows to do so.
+    pub(super) scattered: bool,
+    pub(super) strips: bool,
     /// Whether rows of two Bs alternate in the tile.
     dual: bool,
     /// Where its rows and K meet.
@@ -102,11 +138,13 @@ impl OperandParameters {
 impl Context<'_> {
     pub(super) fn operand(&self, of: &Operand, tile: OperandTile, is_a: bool) -> OperandParameters {
         let OperandTile { dtype, layout, vector, staged, transposed, scattered, .. } = tile;
+        // Vectors of elements that are loaded one by one lie along K whatever lies in memory.
+        let k_major = of.k_major || scattered;
         let matrix = Matrix {
             fusion: &of.prologue,
             window: of.window.as_ref(),
             extents: [of.extent, self.problem.k],
-            along_columns: of.k_major,
+            along_columns: k_major,
             vector,
             scattered,
             is_m: is_a,
@@ -125,7 +163,8 @@ impl Context<'_> {
             let tensor = (&self.problem.graph.tensors[of.tensor], &*self.names[of.tensor]);
             Walk::of(window, tensor, of.k_major, [self.tiling.cta_k, vector])
         });
-        let window = of.window.as_ref().map(|window| window.parameters(walk.is_some()));
+        let apart = walk.is_some() || scattered;
+        let window = of.window.as_ref().map(|window| window.parameters(apart));
         let row_end = match is_a {
             true if self.tiling.dynamic_m => Some("batch.M".to_owned()),
             true => self.phase_rows(),
@@ -140,12 +179,13 @@ impl Context<'_> {
             extent: if is_a { "M" } else { "N" },
             takes_batch: row_end.is_some() || window.as_ref().is_some_and(|of| of.takes_batch),
             row_end,
-            k_major: of.k_major,
+            k_major,
             vector,
             tile: layout,
             transposed,
             staged,
             scattered,
+            strips: scattered && !of.k_major,
             dual: dual.is_some(),
             walk,
             window,
@@ -195,7 +235,7 @@ impl Context<'_> {
             true => ("value".to_owned(), result_type),
             false => (format!("widen(Narrow<{}>::from(value))", ctype(dtype)), dtype.register()),
         };
-        let moved = tile.moved && !self.is_broadcast(of.tensor, matrix);
+        let moved = tile.moved && (tile.scattered || !self.is_broadcast(of.tensor, matrix));
         let mut arguments = emitted.arguments;
         arguments.push("value".to_owned());
         let counted =

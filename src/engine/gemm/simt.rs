@@ -229,10 +229,20 @@ impl From<Settings> for [i64; 10] {
     }
 }
 
-/// Whether elements of A and of B are found one by one through a window.
-fn is_scattered(problem: &Problem<'_>, element: DType) -> [bool; 2] {
+/// How A or B is loaded into shared memory.
+fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
     let vector = 16 / element.bytes() as i64;
-    [&problem.a, &problem.b].map(|of| of.is_scattered(problem, vector))
+    OperandTile {
+        dtype: element,
+        layout: "MnMajor<Element, ROWS, CTA_K, VECTOR, K_MAJOR>",
+        vector,
+        staged: true,
+        transposed: false,
+        scattered: of.is_scattered(problem, vector),
+        moved: false,
+        more: 0,
+        joined: false,
+    }
 }
 
 /// Everything derived from legal settings.
@@ -264,8 +274,9 @@ impl Schedule {
         let element = element(problem);
         let size = element.bytes() as i64;
         let held = (tiling.cta_m + tiling.cta_n) * tiling.cta_k / threads;
+        let ways = [&problem.a, &problem.b].map(|of| (tile(problem, of, element), of));
         let max = match problem.is_windowed() {
-            _ if is_scattered(problem, element).contains(&true) => GATHERED_MAX,
+            _ if ways.iter().any(|(tile, _)| tile.scattered) => GATHERED_MAX,
             true => WINDOWED_BYTES_MAX / size,
             false => i64::MAX,
         };
@@ -278,8 +289,10 @@ impl Schedule {
         let slice_rows = slice_rows(warp_m, band, row_bytes, tiles);
         let shared_bytes = tiles.max(slice_rows * row_bytes);
         let available = i64::from(target.shared_block_bytes_max);
-        if shared_bytes > available {
-            return Err(Refusal::SharedBytes { needed: shared_bytes, available });
+        let found = ways.iter().map(|(tile, of)| tile.found_bytes(of, tiling.cta_k));
+        let needed = shared_bytes + found.sum::<i64>();
+        if needed > available {
+            return Err(Refusal::SharedBytes { needed, available });
         }
         check_workspace(problem, tiling.split_k, [slice_rows, warp_n])?;
         Ok(Schedule { settings, element, threads, slice_rows, shared_bytes })
@@ -296,27 +309,16 @@ impl Schedule {
         let each = 1.0 + reads * words as f64 / 4.0;
         let math_path = if words == 2 { MathPath::F64(each) } else { MathPath::Fp32(each) };
         let epilogue_tile = [self.slice_rows, 8 * thread_n];
-        let scattered = is_scattered(problem, element);
+        let loading = [&problem.a, &problem.b].map(|of| tile(problem, of, element).loading());
         let block = Block { threads, registers, shared_bytes, stages: 1, epilogue_tile };
-        demand.scattered(scattered).work(problem, &tiling, block, math_path)
+        demand.loading(loading).work(problem, &tiling, block, math_path)
     }
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Lowering {
         let Schedule { settings: Settings { tiling, thread_m, thread_n }, element, .. } = *self;
         let context = Context::new(problem, tiling);
-        let tile = OperandTile {
-            dtype: element,
-            layout: "MnMajor<Element, ROWS, CTA_K, VECTOR, K_MAJOR>",
-            vector: 16 / element.bytes() as i64,
-            staged: true,
-            transposed: false,
-            scattered: false,
-            moved: false,
-        };
-        let operand = |of: &Operand, is_a: bool| {
-            let scattered = of.is_scattered(problem, tile.vector);
-            context.operand(of, OperandTile { scattered, ..tile }, is_a)
-        };
+        let operand =
+            |of: &Operand, is_a: bool| context.operand(of, tile(problem, of, element), is_a);
         let variant = Variant {
             sm: "sm75",
             name: "simt",

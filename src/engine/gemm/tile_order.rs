@@ -33,7 +33,7 @@ impl Tiling {
         let streams = |at: i64| {
             let [row, column] = rasterization.tile([rows, columns], at % tiles);
             let first = at / tiles * steps_split;
-            let chunks = (steps - first).min(steps_split) as u32;
+            let chunks = (steps - first).clamp(0, steps_split) as u32;
             let stream = |line: i64, bytes: u32| Stream {
                 first: (line * steps + first) as u64,
                 chunks,

@@ -83,11 +83,14 @@ pub(super) struct WindowParameters {
     dims: Vec<Position>,
     /// Whether positions may be outside of the tensor, and which are inside.
     leaves: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     inside: Vec<Inside>,
-    /// Whether a mask of taps says what is inside of an operand (`gemm/walk.cuh`).
+    /// What says so in a word, where it can.
     #[serde(skip_serializing_if = "Option::is_none")]
-    walked: Option<bool>,
+    taps: Option<Taps>,
+    /// Whether rows and elements of K are found apart, so that no place says what is inside
+    /// (`gemm/walk.cuh`, `gemm/scattered.cuh`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    apart: Option<bool>,
 }
 
 /// A dimension along which positions may lie outside the tensor.
@@ -97,6 +100,28 @@ pub(super) struct Inside {
     /// The name of its extent.
     pub(super) extent: String,
 }
+
+/// A bit for each tap of each dimension along which positions may lie outside the tensor.
+#[derive(Debug, Clone, Serialize)]
+struct Taps {
+    /// Whether elements of K count taps, else rows do.
+    of_k: bool,
+    dims: Vec<TapsAlong>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct TapsAlong {
+    dimension: String,
+    extent: String,
+    /// The first of the bits, and how many there are.
+    first: i64,
+    count: i64,
+    /// How far neighbouring taps are apart.
+    step: i64,
+}
+
+/// Bits of a word that taps may take; two others say what is of the matrix.
+const TAPS_MAX: i64 = 30;
 
 #[derive(Debug, Clone, Serialize)]
 struct Constant {
@@ -310,9 +335,28 @@ impl Window {
     }
 
     /// As an operand's template sees it.
-    pub(super) fn parameters(&self, walked: bool) -> WindowParameters {
+    pub(super) fn parameters(&self, apart: bool) -> WindowParameters {
         let named = self.named("Where a row and an element of K meet", "k", true);
-        WindowParameters { walked: Some(walked), ..named }
+        WindowParameters { apart: Some(apart), taps: self.taps(), ..named }
+    }
+
+    /// The taps of dimensions that positions may leave, of K or of rows; `None` where both have
+    /// too many, or there is no such dimension.
+    fn taps(&self) -> Option<Taps> {
+        let of = |of_k: bool| {
+            let mut first = 0;
+            let along = |axis: usize| {
+                let Inside { dimension, extent } = self.inside(axis)?;
+                let terms = self.dims[axis].terms.iter();
+                let term = terms.filter(|(along, _)| matches!(along, Along::K(_)) == of_k).next();
+                let (count, step) = term.map_or((1, 1), |(of, step)| (self.extent(*of), *step));
+                first += count;
+                Some(TapsAlong { dimension, extent, first: first - count, count, step })
+            };
+            let dims: Vec<TapsAlong> = (0..self.dims.len()).filter_map(along).collect();
+            (first > 0 && first <= TAPS_MAX).then_some(Taps { of_k, dims })
+        };
+        of(true).or_else(|| of(false))
     }
 
     /// As the epilogue's template sees it, whose elements are all inside.
@@ -386,7 +430,8 @@ impl Window {
             dims,
             leaves,
             inside,
-            walked: None,
+            taps: None,
+            apart: None,
         }
     }
 }

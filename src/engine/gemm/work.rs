@@ -47,10 +47,6 @@ fn instructions_of(prologue: &Fusion) -> f64 {
     }
 }
 
-/// Instructions of an element that is found through a window and loaded alone: 13.4 of 3 channels
-/// last under 7 x 7 taps, 12.5 of channels in front of pixels under 3 x 3, f16 on sm_80.
-const INSTRUCTIONS_ELEMENT: f64 = 13.0;
-
 /// The hardware that executes the multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MathPath {
@@ -75,10 +71,8 @@ pub(super) struct Demand {
     elements: f64,
     /// Instructions of all epilogues.
     instructions: f64,
-    /// Instructions of the prologues on an element of A and of B.
-    prologues: [f64; 2],
-    /// Whether elements of A and of B are loaded one by one.
-    scattered: [bool; 2],
+    /// Instructions that an element of A and of B takes on its way through registers.
+    passed: [f64; 2],
 }
 
 /// A pipeline step of a block whose warps multiply by `mma.sync`.
@@ -89,8 +83,8 @@ pub(super) struct MmaStep {
     pub(super) mmas: f64,
     /// Bytes of shared memory that a warp reads, and of its share of the copies.
     pub(super) bytes: f64,
-    /// Instructions of the prologues, of all threads together.
-    pub(super) prologues: f64,
+    /// Instructions of elements on their way through registers, of all threads together.
+    pub(super) passed: f64,
 }
 
 /// Clocks of a pipeline step in which none of its block's warps multiplies, as all wait for copies,
@@ -110,21 +104,21 @@ impl MmaStep {
         let products = (self.warps / SCHEDULERS).max(1.0) * self.mmas * of.tensor;
         let moved = self.warps * self.bytes / SHARED_BYTES_CLOCK;
         // No warp multiplies before its share of the next step is computed.
-        products.max(moved) + self.prologue_clocks() + STEP_CLOCKS
+        products.max(moved) + self.passed_clocks() + STEP_CLOCKS
     }
 
-    /// Clocks in which the SM issues what prologues compute.
-    fn prologue_clocks(&self) -> f64 {
-        self.prologues / (WARP_SIZE * SCHEDULERS)
+    /// Clocks in which the SM issues what elements take on their way through registers.
+    fn passed_clocks(&self) -> f64 {
+        self.passed / (WARP_SIZE * SCHEDULERS)
     }
 
     /// The share of tensor cores' full rate with so many blocks on an SM, which hide each other's
-    /// waits, but not what prologues compute.
+    /// waits, but not what elements take on their way.
     pub(super) fn efficiency(&self, blocks: f64, of: &Architecture) -> f64 {
         let warps = blocks * self.warps;
         let mmas = warps / SCHEDULERS * self.mmas;
         let moved = warps * self.bytes / SHARED_BYTES_CLOCK;
-        let issued = blocks * self.prologue_clocks();
+        let issued = blocks * self.passed_clocks();
         let clocks = self.clocks(of).max(mmas * of.tensor + issued).max(moved);
         mmas * of.tensor_asynchronous / clocks
     }
@@ -149,19 +143,18 @@ impl Demand {
             rest: problem.passed_to_epilogue().iter().map(bytes).sum(),
             elements,
             instructions: elements * operations * INSTRUCTIONS_OPERATION,
-            prologues: [&problem.a, &problem.b].map(|of| instructions_of(&of.prologue)),
-            scattered: [false; 2],
+            passed: [&problem.a, &problem.b].map(|of| instructions_of(&of.prologue)),
         }
     }
 
-    /// The same where elements of A and of B are loaded one by one.
-    pub(super) fn scattered(self, scattered: [bool; 2]) -> Demand {
-        Demand { scattered, ..self }
+    /// The same where loading an element of A and of B takes instructions of its own.
+    pub(super) fn loading(self, [a, b]: [f64; 2]) -> Demand {
+        Demand { passed: [self.passed[0] + a, self.passed[1] + b], ..self }
     }
 
-    /// Instructions of the prologues of a block in a step.
-    pub(super) fn prologue_instructions(&self, problem: &Problem<'_>, tiling: &Tiling) -> f64 {
-        let [a, b] = self.prologues;
+    /// Instructions of a block's elements in a step, on their way through registers.
+    pub(super) fn passed_instructions(&self, problem: &Problem<'_>, tiling: &Tiling) -> f64 {
+        let [a, b] = self.passed;
         let columns = (tiling.cta_n * problem.gemm_count()) as f64;
         (tiling.cta_m as f64 * a + columns * b) * tiling.cta_k as f64
     }
@@ -194,10 +187,7 @@ impl Demand {
             _ => (stored - rest, 0.0, partial_bytes(problem, split_k) as f64),
         };
         let (mut lanes, mut f64_lanes, mut tensor) = (whole, 0.0, None);
-        let [rows, columns] = self.scattered.map(i64::from);
-        let elements = (rows * cta_m + columns * cta_n * gemm_count) * cta_k;
-        lanes += steps * elements as f64 * INSTRUCTIONS_ELEMENT;
-        lanes += steps * self.prologue_instructions(problem, tiling);
+        lanes += steps * self.passed_instructions(problem, tiling);
         match math_path {
             MathPath::Fp32(each) => lanes += each * multiplications,
             MathPath::F64(each) => f64_lanes = each * multiplications,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::engine::{self, BehaviorNote, Choice, Mode, Part, Selection, choices, splits_undone};
+use crate::engine::{
+    self, BehaviorNote, Choice, Mode, Part, Selection, choices, splits_undone, uncopied,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Op, OperationGraph};
 use crate::plan::context::kernel_store::Reach;
@@ -81,7 +83,7 @@ impl Planner {
     pub(in crate::plan) fn foreseen(&self, graph: &OperationGraph) -> Result<Vec<Part>> {
         let parts = self.parts(graph, self.store.device.target())?;
         if self.selection.without.behavior.contains(&BehaviorNote::RuntimeCompilation) {
-            let built = self.found(parts)?.into_iter();
+            let built = self.found(graph, parts)?.into_iter();
             return Ok(built.map(|built| Arc::unwrap_or_clone(built.part)).collect());
         }
         let foreseen = |part: Part| match self.stepped_down(part.clone(), Reach::Built) {
@@ -96,12 +98,22 @@ impl Planner {
     }
 
     /// As [`Planner::found_best`]; if a part has no built kernels, tries partitions with fusions
-    /// undone.
-    pub(in crate::plan) fn found(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
+    /// undone, then the one without copies of operands.
+    pub(in crate::plan) fn found(
+        &self,
+        graph: &OperationGraph,
+        parts: Vec<Part>,
+    ) -> Result<Vec<BuiltPart>> {
         match self.found_best(parts.clone()) {
             Err(error) if error.kind() == ErrorKind::NotSupported => {
-                let others = splits_undone(&parts, self.store.device.target(), &self.selection);
-                others.into_iter().find_map(|parts| self.found_best(parts).ok()).ok_or(error)
+                let target = self.store.device.target();
+                let others = splits_undone(&parts, target, &self.selection);
+                let found = others.into_iter().find_map(|parts| self.found_best(parts).ok());
+                let uncopied = || {
+                    let parts = uncopied(graph, target, &self.selection).ok()?;
+                    self.found_best(parts).ok()
+                };
+                found.or_else(uncopied).ok_or(error)
             }
             result => result,
         }
