@@ -197,8 +197,8 @@ pub(super) fn copy_of(graph: &OperationGraph, product: &Operation, uid: i64) -> 
     })
 }
 
-/// The uid of this number among those that no tensor of a graph has: those behind the last one, then
-/// those in front of it.
+/// The uid of this number among those that no tensor of a graph has: those behind the last one,
+/// then those in front of it.
 fn free_uid(graph: &OperationGraph, number: i64) -> Option<i64> {
     let last = graph.tensors().iter().map(|own| own.uid).max()?;
     let behind = i64::MAX.saturating_sub(last);
@@ -212,8 +212,8 @@ fn free_uid(graph: &OperationGraph, number: i64) -> Option<i64> {
 }
 
 /// The strides of matrices `[.., rows, columns]`, the first or the second operand of a product, all
-/// of whose lines begin at multiples of 16 bytes: along K where bytes are multiplied, else along what
-/// they lie along; `None` where they do already, or have no elements.
+/// of whose lines begin at multiples of 16 bytes: along K where bytes are multiplied, else along
+/// what they lie along; `None` where they do already, or have no elements.
 fn lines(tensor: &TensorDesc, position: usize, of_integers: bool) -> Option<(Lay, Vec<i64>)> {
     let (dims, strides, rank) = (&tensor.dims, &tensor.strides, tensor.dims.len());
     tensor.elements().filter(|count| *count > 0 && rank >= 2 && !tensor.by_value)?;

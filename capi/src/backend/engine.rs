@@ -223,8 +223,8 @@ pub fn heuristics(node: &Node) -> Outcome<Product> {
         let at = graph.engines.iter().position(|name| *name == choice.config.engine);
         results.extend(at.map(|at| chosen(&graph, &described, at, Some(choice.config))));
     }
-    // What the library's own plan is, where that has several kernels: the cost model found that they
-    // take less time than one, but for the fallback's.
+    // What the library's own plan is, where that has several kernels: the cost model found that
+    // they take less time than one, but for the fallback's.
     if kiln.parts(&graph.graph).is_ok_and(|parts| parts.len() > 1 || results.is_empty()) {
         let at = if mode == Mode::Fallback { results.len() } else { 0 };
         results.insert(at, chosen(&graph, &described, graph.engines.len(), None));

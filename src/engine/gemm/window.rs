@@ -81,9 +81,10 @@ pub(super) struct WindowParameters {
     constants: Vec<Constant>,
     /// The positions along dimensions that are not always 0.
     dims: Vec<Position>,
-    /// Whether positions may be outside of the tensor, and which are inside.
+    /// Whether positions may be outside of the tensor, and which are inside of an operand.
     leaves: bool,
-    inside: Vec<Inside>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inside: Option<Vec<Inside>>,
     /// What says so in a word, where it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     taps: Option<Taps>,
@@ -347,8 +348,8 @@ impl Window {
             let mut first = 0;
             let along = |axis: usize| {
                 let Inside { dimension, extent } = self.inside(axis)?;
-                let terms = self.dims[axis].terms.iter();
-                let term = terms.filter(|(along, _)| matches!(along, Along::K(_)) == of_k).next();
+                let mut terms = self.dims[axis].terms.iter();
+                let term = terms.find(|(along, _)| matches!(along, Along::K(_)) == of_k);
                 let (count, step) = term.map_or((1, 1), |(of, step)| (self.extent(*of), *step));
                 first += count;
                 Some(TapsAlong { dimension, extent, first: first - count, count, step })
@@ -420,16 +421,14 @@ impl Window {
                 inside.push(dimension);
             }
         }
-        let takes_batch = self.takes_batch();
-        let leaves = !inside.is_empty();
         WindowParameters {
             about,
             second,
-            takes_batch,
+            takes_batch: self.takes_batch(),
             constants,
             dims,
-            leaves,
-            inside,
+            leaves: !inside.is_empty(),
+            inside: leaves.then_some(inside),
             taps: None,
             apart: None,
         }

@@ -28,8 +28,20 @@ use crate::target::Arch;
 /// Declaration of the run-time number of rows.
 const ROWS: &str = "const long long COUNT";
 
-/// Threads per block of the kernel that combines column sums: 32 columns, 16 warps.
+/// Threads per block of the kernel that combines column sums.
 const COLUMN_THREADS: u32 = 512;
+
+/// Blocks up to which each has fewer columns than 32, a sector or two: as many as fill SMs.
+const COLUMN_BLOCKS: i64 = 256;
+
+/// Partials of a column up to which threads would have few each.
+const FEW_PARTIALS: i64 = 256;
+
+/// Columns of a block.
+fn columns_combined(columns: i64, partials: i64) -> i64 {
+    let fit = |width: &i64| ceil_div(columns, *width) <= COLUMN_BLOCKS;
+    [8, 16].into_iter().find(fit).filter(|_| partials > FEW_PARTIALS).unwrap_or(32)
+}
 
 /// The kernels of one lowering.
 struct Rows<'a> {
@@ -214,18 +226,21 @@ impl Rows<'_> {
         let (after_function, after_arguments) = (after.text.name.clone(), after.call(values, 12));
         let mut problem = self.problem(&memory, vec![after]);
         (problem.threads, problem.row_threads) = (COLUMN_THREADS.into(), 32);
+        let padded = self.schedule.chunks * self.schedule.vector;
+        let slots = self.schedule.slots(self.context.space);
+        let block_columns = columns_combined(padded, slots);
         let parameters = CombineKernel {
             problem,
-            slots: self.schedule.slots(self.context.space),
+            slots,
+            block_columns,
             sums: self.context.sums().map(|sum| self.combined_sum(sum)).collect(),
             outputs,
             after_function,
             after_arguments,
         };
-        let padded = self.schedule.chunks * self.schedule.vector;
         let template = "reduction/sm75_reduction_combine.cu";
         let launch = LaunchPlan {
-            grid: Grid::fixed(ceil_div(padded, 32) as u32),
+            grid: Grid::fixed(ceil_div(padded, block_columns) as u32),
             threads: COLUMN_THREADS,
             shared_bytes: 0,
             cooperative: false,

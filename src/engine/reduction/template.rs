@@ -263,8 +263,9 @@ pub(super) struct ColumnTerm {
 pub(super) struct CombineKernel {
     #[serde(flatten)]
     pub(super) problem: Problem,
-    /// Partials of each column.
+    /// Partials of each column, and columns of a block.
     pub(super) slots: i64,
+    pub(super) block_columns: i64,
     pub(super) sums: Vec<CombinedSum>,
     pub(super) outputs: Vec<ColumnOutput>,
     /// What is computed from the sums of a column.
