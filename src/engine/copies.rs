@@ -48,10 +48,9 @@ pub(super) fn apart(
         written.all(|uid| graph.tensor(*uid).is_ok())
     };
     // Plans of recurrent networks serve other numbers of rows in the same parts.
-    let is_recurrent = graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)));
     if selection.mode == Mode::Fallback
         || without_workspace
-        || is_recurrent
+        || graph.is_recurrent()
         || !parts.iter().all(is_known)
     {
         return parts;

@@ -131,6 +131,11 @@ impl OperationGraph {
         self.tensors.iter().filter(|tensor| !tensor.is_virtual && self.is_written(tensor.uid))
     }
 
+    /// Whether some operation is a recurrence.
+    pub(crate) fn is_recurrent(&self) -> bool {
+        self.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
+    }
+
     /// A tensor as it lies in memory, a virtual one as where it passes between parts.
     pub(crate) fn laid(&self, uid: i64) -> Option<TensorDesc> {
         let tensor = self.tensor(uid).ok()?.clone();

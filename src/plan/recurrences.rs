@@ -5,7 +5,6 @@ use crate::engine::{CostModel, predicted_us};
 use crate::graph::Operation;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::stages::is_recurrence;
 
 /// The recurrences of a plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,7 +29,7 @@ impl ExecutionPlan {
     pub(crate) fn recurrences(&self) -> Option<Recurrences> {
         let target = self.inner.device.target();
         let mut all = Recurrences { count: 0, blocks: 0, us: 0.0 };
-        for kernel in self.kernels().iter().filter(|of| is_recurrence(&of.part().graph)) {
+        for kernel in self.kernels().iter().filter(|of| of.part().graph.is_recurrent()) {
             let launch = kernel.launch();
             if kernel.launches != 1 || launch.cooperative {
                 return None;

@@ -1,6 +1,6 @@
 //! The stages of a plan: each recurrence is one, and all that is between two.
 
-use crate::graph::{Op, OperationGraph};
+use crate::graph::OperationGraph;
 
 /// Numbers the stages of a plan part by part.
 #[derive(Default)]
@@ -13,16 +13,11 @@ pub(super) struct Stages {
 impl Stages {
     /// The stage of the next part.
     pub(super) fn next(&mut self, part: &OperationGraph) -> usize {
-        let recurs = is_recurrence(part);
+        let recurs = part.is_recurrent();
         if self.count == 0 || self.recurs || recurs {
             self.count += 1;
         }
         self.recurs = recurs;
         self.count - 1
     }
-}
-
-/// Whether a part of a graph is a recurrence.
-pub(super) fn is_recurrence(part: &OperationGraph) -> bool {
-    part.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
 }

@@ -9,7 +9,7 @@ use crate::engine::{
     self, BehaviorNote, Choice, Mode, Part, Selection, choices, splits_undone, uncopied,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{Op, OperationGraph};
+use crate::graph::OperationGraph;
 use crate::plan::context::kernel_store::Reach;
 use crate::plan::context::planner::Planner;
 use crate::plan::recipe::BuiltPart;
@@ -53,7 +53,7 @@ impl Planner {
                 continue;
             };
             let tuned = Part { config, ..part.clone() };
-            let tuned = if is_recurrent(graph) { tuned.counting_rows() } else { tuned };
+            let tuned = if graph.is_recurrent() { tuned.counting_rows() } else { tuned };
             // In strict mode, a configuration is only useful if a pack has its kernels.
             let here = self.store.no_jit && *target == *self.store.device.target();
             match here && self.built(Arc::new(tuned.clone()), Reach::Built)?.is_none() {
@@ -71,7 +71,7 @@ impl Planner {
         target: &Target,
     ) -> Result<Vec<Part>> {
         let mut parts = engine::partition(graph, target, &self.selection)?;
-        if is_recurrent(graph) {
+        if graph.is_recurrent() {
             // GEMMs beside a recurrent layer serve every number of steps, as the layer does.
             parts = parts.into_iter().map(Part::counting_rows).collect();
         }
@@ -148,8 +148,4 @@ impl Planner {
         };
         parts.into_iter().map(found).collect()
     }
-}
-
-fn is_recurrent(graph: &OperationGraph) -> bool {
-    graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
 }
