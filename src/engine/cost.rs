@@ -133,6 +133,11 @@ impl CostModel {
         f64::from(Occupancy::of(&self.machine, threads as u32, resources).blocks.max(1))
     }
 
+    /// Clocks of an SM in which device memory moves so many bytes.
+    pub(super) fn clocks_of(&self, bytes: f64) -> f64 {
+        bytes / self.machine.dram_bytes_second * self.machine.clock_hz
+    }
+
     /// The microseconds that launches one after the other take; infinite where one does not fit.
     pub fn predicted_us(&self, work: &[KernelWork]) -> f64 {
         work.iter().map(|work| kernel_us(work, &self.machine)).sum()

@@ -31,27 +31,23 @@ pub(super) fn refined(
     let work = |of: &Candidate<'_>| of.supported.work_of()(&of.config);
     let first = candidates.first()?;
     let gain_min = first.supported.gain_min();
-    let (mut place, mut place_us) = (0, f64::INFINITY);
+    let mut first_us = f64::INFINITY;
     if let Some(work) = work(first) {
-        place_us = model.predicted_us(&work);
+        first_us = model.predicted_us(&work);
         // So near to what nothing does without there is nothing to gain.
-        if place_us <= gain_min * model.least_us(&work) {
+        if first_us <= gain_min * model.least_us(&work) {
             return None;
         }
     }
     let mut other: Option<(usize, f64)> = None;
     for (at, candidate) in candidates.iter().enumerate().skip(1) {
         let us = work(candidate).map_or(f64::INFINITY, |work| model.predicted_us(&work));
-        if us < other.map_or(place_us, |(_, least_us)| least_us) {
+        if us < other.map_or(first_us, |(_, least_us)| least_us) {
             other = Some((at, us));
         }
     }
-    if let Some((at, us)) = other.filter(|(_, us)| us * gain_min < place_us) {
-        (place, place_us, other) = (at, us, None);
-    }
-    // Another engine that is ahead by less may be further ahead with better settings.
-    let from = std::iter::once(place).chain(other.map(|(at, _)| at));
-    let reached = from.flat_map(|at| {
+    // What an engine reaches from its rules' setting.
+    let reached = |at: usize| {
         let Candidate { supported, config } = &candidates[at];
         let climb = Climb::new(*supported, &model, without);
         let own = climb.from(config.clone(), None);
@@ -59,12 +55,24 @@ pub(super) fn refined(
         let split =
             ["split", "split_k"].into_iter().find(|knob| config.knob(knob).is_ok_and(|n| n > 1));
         let whole = split.map(|knob| climb.from(config.clone().with(knob, 1), Some(knob)));
-        std::iter::once(own).chain(whole).map(move |(us, config)| (us, at, config))
-    });
-    let (us, at, best) = reached.min_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
-    match us * gain_min < place_us {
+        std::iter::once(own).chain(whole).min_by(|(a, _), (b, _)| a.total_cmp(b))
+    };
+    if let Some((at, us)) = other.filter(|(_, us)| us * gain_min < first_us) {
+        let (other_us, best) = reached(at)?;
+        // The first may only have a bad setting.
+        return match reached(0)? {
+            (own_us, own) if own_us <= other_us * gain_min => Some((0, own)),
+            _ if other_us * candidates[at].supported.gain_min() < us => Some((at, best)),
+            _ => Some((at, candidates[at].config.clone())),
+        };
+    }
+    // Another engine that is ahead by less may be further ahead with better settings.
+    let from = std::iter::once(0).chain(other.map(|(at, _)| at));
+    let all = from.filter_map(|at| reached(at).map(|(us, config)| (us, at, config)));
+    let (us, at, best) = all.min_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
+    match us * gain_min < first_us {
         true => Some((at, best)),
-        false => Some((place, candidates[place].config.clone())),
+        false => Some((0, first.config.clone())),
     }
 }
 

@@ -155,13 +155,31 @@ impl Walk {
     pub(super) fn span(&self, strip: i64) -> i64 {
         match self.spread {
             true => strip + self.met(1) - 1,
-            false => (strip - 1) * self.strides[1] + (self.taps[1] - 1) * self.dilations[1] + 1,
+            false => {
+                let columns = (strip - 1).saturating_mul(self.strides[1]);
+                columns.saturating_add((self.taps[1] - 1) * self.dilations[1] + 1)
+            }
         }
     }
 
     /// Rows that are read at each step of a walk.
     pub(super) fn rows_step(&self) -> i64 {
         if self.spread { 1 } else { self.strides[0] }
+    }
+
+    /// Rows that a thread reads on its way along so many rows of the result, on average: those of
+    /// the padding are passed over.
+    pub(super) fn rows_read(&self, rows: i64) -> f64 {
+        let (rows, around) = (rows as f64, (self.ages() - 1) as f64);
+        if self.spread {
+            return rows + around;
+        }
+        let (height, stride) = (self.walked()[0] as f64, self.strides[0] as f64);
+        let threads = (height / rows).ceil().max(1.0);
+        // Rows between two threads are read by both.
+        let once = (self.read[0] as f64).min((height + around) * stride);
+        let all = once + (threads - 1.0) * around * stride;
+        (all / threads).min((rows + around) * stride)
     }
 
     /// Results of a row of a strip at each step of a walk, and of a column of it.

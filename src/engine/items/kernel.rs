@@ -55,7 +55,11 @@ pub(in crate::engine) struct Kernel {
     kernel_parameters: String,
 }
 
-/// A thread for each point, as many at a time as fit.
+/// Elements from which on offsets have 64 bits: the last items, and the threads past the last
+/// element, still do not wrap.
+pub(in crate::engine) const WIDE_FROM: i64 = (1 << 31) - (1 << 24);
+
+/// A thread for each point: an SM takes the next block when one has ended.
 pub(in crate::engine) fn launch(
     graph: CanonicalGraph<'_>,
     points: i64,
@@ -63,12 +67,8 @@ pub(in crate::engine) fn launch(
     passed: &[usize],
 ) -> LaunchPlan {
     let blocks_max = ceil_div(points, threads).min(i32::MAX.into()) as u32;
-    let grid = match blocks_max {
-        0 => Grid::fixed(0),
-        _ => Grid::Resident { blocks_max: blocks_max.into(), multiple_of: 1 },
-    };
     LaunchPlan {
-        grid,
+        grid: Grid::fixed(blocks_max),
         threads: threads as u32,
         shared_bytes: 0,
         cooperative: false,
@@ -119,8 +119,7 @@ impl Context<'_> {
     /// Whether offsets, or coordinates as large as this, need 64 bits.
     pub(in crate::engine) fn is_wide(&self, most: i64) -> bool {
         let elements = self.graph.tensors[self.epilogue.tensor].elements();
-        // The last items, and the threads past the last element, still do not wrap.
-        most.max(elements.unwrap_or(i64::MAX)) >= (1 << 31) - (1 << 24)
+        most.max(elements.unwrap_or(i64::MAX)) >= WIDE_FROM
     }
 
     /// The graph, line by line: what operands are computed from, the operation with its attributes,

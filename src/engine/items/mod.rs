@@ -16,5 +16,5 @@ pub(super) use axes::{Axes, Axis};
 pub(super) use chain::Operand;
 pub(super) use fusion::{Fusion, check_parameters, distinct, offset_max, only, passed};
 pub(super) use item::{Item, blocks};
-pub(super) use kernel::{Kernel, Point, launch};
+pub(super) use kernel::{Kernel, Point, WIDE_FROM, launch};
 pub(super) use layout::{Context, Load, Output};

@@ -15,6 +15,9 @@ use crate::tensor::TensorDesc;
 /// the demo chain.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
 
+/// Columns of rows of which a warp has 16 and more: a sector of elements of 16 bits.
+const COLUMNS_FEW: i64 = 8;
+
 /// Work of the kernel of a schedule.
 pub(super) fn of(
     graph: CanonicalGraph<'_>,
@@ -45,8 +48,13 @@ impl Demand {
         let elements = domain.extents.iter().product::<i64>() as f64;
         let bytes = |(at, tensor): (usize, &TensorDesc)| {
             let size = tensor.dtype.bytes() as i64;
-            // Strided neighbours move a sector each.
-            let moved = size.max(SECTOR_BYTES.min(size * domain.column_stride(at)));
+            // Strided neighbours move a sector each, which a warp reads all of where rows are so
+            // short that it has those beside each other.
+            let beside = domain.row_strides(at).last() == Some(&1);
+            let moved = match beside && domain.columns() <= COLUMNS_FEW {
+                true => size,
+                false => size.max(SECTOR_BYTES.min(size * domain.column_stride(at))),
+            };
             tensor.elements().unwrap_or(0) as f64 * moved as f64
         };
         let double = graph.operations.iter().filter(|operation| match &operation.op {
