@@ -41,7 +41,7 @@ pub(super) struct PixelDimension {
 }
 
 /// Steps of pixels are at most this.
-const STEP_MAX: i64 = 8;
+pub(super) const STEP_MAX: i64 = 8;
 
 /// Bits of the corners of the bounding box, and of offsets, by spatial dimensions.
 const PIXEL_BITS: [u32; 3] = [16, 8, 5];

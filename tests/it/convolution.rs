@@ -104,6 +104,24 @@ pub fn grouped_pixels(pass: &str) -> OperationGraph {
     }))
 }
 
+/// Images as batches: results whose pixels lie beside each other, an odd number of them, of
+/// operands with channels last.
+pub fn images() -> OperationGraph {
+    graph(json!({
+        "pass": "forward", "dtype": "f16", "n": 3, "c": 64, "k": 72, "image": [7, 9],
+        "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "result_first",
+        "fused": "bias_relu",
+    }))
+}
+
+/// Patches of images of three channels, which do not overlap.
+pub fn patches() -> OperationGraph {
+    graph(json!({
+        "pass": "forward", "dtype": "f16", "n": 8, "c": 3, "k": 64, "image": [41, 48],
+        "filter": [9, 16], "strides": [9, 16], "lay": "channels_last",
+    }))
+}
+
 /// A layer of 32 images of bf16, channels last: groups, channels of one of the image and of the
 /// response, a square image, a square filter with half of it as padding, and strides.
 pub fn layer(pass: &str, extents: [i64; 6]) -> OperationGraph {

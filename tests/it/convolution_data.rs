@@ -66,6 +66,10 @@ pub enum Lay {
     Odd,
     /// Channels first, with gaps behind rows, aligned to one element.
     OddRows,
+    /// Operands channels last, what is stored channels first.
+    ResultFirst,
+    /// Filters channels last, images and responses channels first.
+    FilterLast,
 }
 
 impl Lay {
@@ -82,7 +86,7 @@ impl Lay {
         let outer = dims.len() - spatial;
         // From the innermost: channels, then the spatial dimensions from the last, then the others.
         let order: Vec<usize> = match self {
-            Lay::ChannelsFirst => return desc,
+            Lay::ChannelsFirst | Lay::ResultFirst | Lay::FilterLast => return desc,
             Lay::OddRows => (0..dims.len()).rev().collect(),
             Lay::ChannelsLast | Lay::Odd => {
                 let channels = [outer - 1].into_iter();
@@ -186,7 +190,13 @@ impl ConvolutionData {
     }
 
     fn tensor(&self, uid: i64, name: &str, dims: &[i64], dtype: DType) -> TensorDesc {
-        self.lay.tensor(self.image.len(), uid, name, dims, dtype)
+        let is_operand = uid <= 2;
+        let lay = match self.lay {
+            Lay::ResultFirst if is_operand => Lay::ChannelsLast,
+            Lay::FilterLast if ["w", "dw"].contains(&name) => Lay::ChannelsLast,
+            lay => lay,
+        };
+        lay.tensor(self.image.len(), uid, name, dims, dtype)
     }
 
     pub fn graph(&self) -> OperationGraph {

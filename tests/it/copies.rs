@@ -265,7 +265,7 @@ fn results_of_copies(kiln: &Kiln, of: &Matrices) {
 #[test]
 fn nothing_is_copied_where_nothing_may_be() {
     let graph = layer("forward", "f16", 32, [64, 64, 56, 3, 1], "bias_relu");
-    let copied = ["pointwise_transposed", "pointwise_transposed", "gemm_mma"];
+    let copied = ["pointwise_transposed", "pointwise_transposed", "gemm_wgmma"];
     assert_eq!(engines(&parts(&graph, "h200", &Selection::default())), copied);
     let selection = Selection { mode: Mode::B, ..Selection::default() };
     assert_eq!(engines(&parts(&graph, "h200", &selection)).len(), 3);

@@ -113,7 +113,7 @@ fn engines_give_what_torch_does() {
 
 #[test]
 fn convolutions_and_their_gradients_are_those_of_torch() {
-    run("convolutions", include_str!("../data/graphs/convolutions.json"), 51);
+    run("convolutions", include_str!("../data/graphs/convolutions.json"), 72);
 }
 
 /// The same behind copies of each operand and of both whose channels are not last, which layers as

@@ -8,9 +8,11 @@
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
 mod calculus;
+mod dots;
 mod groups;
 mod named;
 mod norm;
+mod patches;
 mod rng;
 mod scaling;
 mod shapes;

@@ -13,6 +13,7 @@ use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::axes::coordinate;
 use crate::engine::gemm::context::{Context, Emitted, ProblemParameters};
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept, Reduced};
+use crate::engine::gemm::lane_columns::LaneColumns;
 use crate::engine::gemm::layout::{Layout, Matrix};
 use crate::engine::gemm::partials::{PARTIALS_BYTES_MAX, Partials};
 use crate::engine::gemm::phases::Phases;
@@ -287,7 +288,7 @@ impl<'a> Combine<'a> {
 
 /// The results, which step evenly over rows and columns.
 fn matrix<'a>(context: &'a Context<'_>) -> Matrix<'a> {
-    Matrix { window: None, ..context.epilogue_matrix(1) }
+    Matrix { window: None, ..context.epilogue_matrix(LaneColumns::blocked(1)) }
 }
 
 fn combined(context: &Context<'_>, of: &EpilogueReduction) -> CombinedParameters {

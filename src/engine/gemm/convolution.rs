@@ -6,9 +6,12 @@
 //! | backward data | images, elements | `c` | taps, `k` | `dy`; `w`, whose `k` are apart |
 //! | backward filter | `k` | taps, `c` | images, responses | `x` |
 //!
-//! Each group of channels is a batch. Where every tensor steps evenly over rows or K, as over the
-//! pixels of a filter of one tap, there is no window, and the GEMM is one like any other.
+//! Each group of channels is a batch, and so is each image where results step evenly over the
+//! pixels of one but not over those of all, as in `[N, C, H, W]` packed in this order. Where every
+//! tensor steps evenly over rows or K, as over the pixels of a filter of one tap, there is no
+//! window, and the GEMM is one like any other.
 
+use crate::engine::access::{ceil_div, volume};
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::epilogue_reduction::EpilogueReduction;
 use crate::engine::gemm::fusion::Fusion;
@@ -27,8 +30,7 @@ struct Matrices {
     windows: [Window; 2],
     /// Where rows and columns are in the result.
     result: Window,
-    /// The dimension of groups of A, of B and of the result; none where there is one group.
-    groups: Option<[usize; 3]>,
+    batches: Vec<BatchAxes>,
     /// Parts of a strided image whose gradients are GEMMs of their own.
     phases: Option<Phases>,
     /// The dimensions of the result that make up rows and columns, the innermost last.
@@ -36,12 +38,25 @@ struct Matrices {
     columns: Vec<usize>,
 }
 
+/// A dimension of batches: images, groups or phases.
+struct BatchAxes {
+    extent: i64,
+    /// The dimensions of A, of B and of the result that it is.
+    axes: [Option<usize>; 3],
+}
+
+/// The fewest pixels of an image that is a batch on Hopper: as few rows or columns as tiles have.
+const PIXELS_MIN: i64 = 32;
+
+/// Rows or columns of the tiles of most products.
+const TILE: i64 = 128;
+
 impl<'a> Layout<'_, 'a> {
     /// The GEMM of a convolution.
     ///
     /// # Errors
     /// `NotSupported` with the rule that the graph breaks.
-    pub(super) fn convolution(self, op: &Convolution) -> Result<Problem<'a>> {
+    pub(super) fn convolution(self, op: &Convolution, capability: u16) -> Result<Problem<'a>> {
         let reduced = self.reduced();
         let Layout { graph, tensors, programs, epilogue, reductions, sums, finish, .. } = self;
         if let Some((_, [operand, _])) = sums.first() {
@@ -51,26 +66,28 @@ impl<'a> Layout<'_, 'a> {
         }
         let [first, second, c] = tensors;
         let roles = op.pass.roles([first, second], c).map(|at| &graph.tensors[at]);
-        let shape = op.shape(roles)?;
-        let matrices = Matrices::of(op, &shape, op.has_group_axis(roles[0]))?;
-        let Matrices { windows: [window_a, window_b], result, groups, phases, .. } = matrices;
+        let (shape, group_axis) = (op.shape(roles)?, op.has_group_axis(roles[0]));
+        let mut epilogue = Fusion { axes: Axes::default(), program: epilogue, reduced };
+        let dims = &graph.tensors[c].dims;
+        let mut matrices = Matrices::of(op, &shape, group_axis, false)?;
+        epilogue.axes = matrices.result_axes(dims);
+        let mut is_even = check_epilogue(graph, &epilogue, c, matrices.phases.is_some());
+        if matrices.images_may_be_batches(op, &shape, capability) && !matches!(is_even, Ok(true)) {
+            let apart = Matrices::of(op, &shape, group_axis, true)?;
+            let own = Fusion { axes: apart.result_axes(dims), ..epilogue.clone() };
+            let is_reduced = |of| EpilogueReduction::new(graph, of, &own.axes, false).is_ok();
+            let is_reduced = reductions.iter().all(|of| is_reduced(*of));
+            if is_reduced && check_epilogue(graph, &own, c, false).is_ok_and(|is_even| is_even) {
+                (matrices, epilogue, is_even) = (apart, own, Ok(true));
+            }
+        }
+        let Matrices { windows: [window_a, window_b], result, batches, phases, .. } = matrices;
         let (m, n, k) = (window_a.row_count(), window_b.row_count(), window_a.k());
-        let phase_count = phases.as_ref().map(Phases::count);
-        let batches: Vec<i64> =
-            groups.map(|_| shape.groups).into_iter().chain(phase_count).collect();
+        let batch_axes =
+            |of: usize| batches.iter().map(|batch| batch.axes[of].into_iter().collect()).collect();
+        let batches: Vec<i64> = batches.iter().map(|batch| batch.extent).collect();
         check_multiplications(batches.iter().copied().chain([m, n, k]))?;
-        // No tensor has a dimension of phases.
-        let batch_axes = |of: usize| -> Vec<Vec<usize>> {
-            let groups = groups.map(|axes| vec![axes[of]]);
-            groups.into_iter().chain(phase_count.map(|_| Vec::new())).collect()
-        };
-        let counts = |axis: &usize| graph.tensors[c].dims[*axis] != 1;
-        let [rows, columns] = [matrices.rows, matrices.columns]
-            .map(|axes| axes.into_iter().filter(counts).collect::<Vec<_>>());
-        let axes = Axes { batches: batch_axes(2), rows, columns };
-        let mut epilogue = Fusion { axes, program: epilogue, reduced };
-        let is_even = check_epilogue(graph, &epilogue, c, phases.is_some())?;
-        let mut result = (!is_even).then_some(result);
+        let mut result = (!is_even?).then_some(result);
         let [program_first, program_second] = programs;
         let mut own = [(first, program_first), (second, program_second)];
         // A gradient has the convolution's second operand for its A.
@@ -116,10 +133,18 @@ impl<'a> Layout<'_, 'a> {
 }
 
 impl Matrices {
+    /// The matrices with rows of all images, or of one image each, which is a batch.
+    ///
     /// # Errors
     /// `NotSupported` where an image has too many phases.
-    fn of(op: &Convolution, shape: &ConvolutionShape, group_axis: bool) -> Result<Matrices> {
-        let ConvolutionShape { n, groups, c, k, image, filter, response } = shape;
+    fn of(
+        op: &Convolution,
+        shape: &ConvolutionShape,
+        group_axis: bool,
+        images_are_batches: bool,
+    ) -> Result<Matrices> {
+        let ConvolutionShape { groups, c, k, image, filter, response, .. } = shape;
+        let n = if images_are_batches { &1 } else { &shape.n };
         let strides = &op.window.filter_strides;
         let is_strided = strides.iter().any(|stride| *stride != 1);
         let phases = match op.pass == ConvolutionPass::BackwardData && is_strided {
@@ -195,14 +220,59 @@ impl Matrices {
             ConvolutionPass::BackwardFilter => {
                 (vec![channels - 1], pixels.chain([channels]).collect())
             }
+            _ if images_are_batches => (pixels.collect(), vec![channels]),
             _ => ([0].into_iter().chain(pixels).collect(), vec![channels]),
         };
+        let batch = |extent: i64, axes: [Option<usize>; 3]| BatchAxes { extent, axes };
+        let images = images_are_batches.then(|| batch(shape.n, [Some(0), None, Some(0)]));
         // In front of the channels of images and responses, the first dimension of filters.
-        let groups = (*groups != 1).then_some(match op.pass {
+        let of_groups = match op.pass {
             ConvolutionPass::BackwardFilter => [1, 1, 0],
             _ => [1, 0, 1],
+        };
+        let groups = (*groups != 1).then(|| batch(*groups, of_groups.map(Some)));
+        // No tensor has a dimension of phases.
+        let of_phases = phases.as_ref().map(|phases| batch(phases.count(), [None; 3]));
+        let batches = images.into_iter().chain(groups).chain(of_phases).collect();
+        Ok(Matrices { windows, result, batches, phases, rows, columns })
+    }
+
+    /// The axes of the result, which has these extents.
+    fn result_axes(&self, dims: &[i64]) -> Axes {
+        let counts =
+            |axes: &[usize]| axes.iter().copied().filter(|axis| dims[*axis] != 1).collect();
+        let batches = self.batches.iter().map(|batch| batch.axes[2].into_iter().collect());
+        Axes {
+            batches: batches.collect(),
+            rows: counts(&self.rows),
+            columns: counts(&self.columns),
+        }
+    }
+
+    /// Whether there are several images, whose pixels are rows that fill tiles well enough: on
+    /// Hopper, where `wgmma` stores tiles alone, else if operands are read by rows, or tiles are
+    /// nearly full.
+    fn images_may_be_batches(
+        &self,
+        op: &Convolution,
+        shape: &ConvolutionShape,
+        capability: u16,
+    ) -> bool {
+        let pixels = volume(match op.pass {
+            ConvolutionPass::Forward => &shape.response,
+            ConvolutionPass::BackwardData => &shape.image,
+            ConvolutionPass::BackwardFilter => return false,
         });
-        Ok(Matrices { windows, result, groups, phases, rows, columns })
+        let has_one_tap = self.windows[0].counted().is_some();
+        let in_tiles = ceil_div(pixels, TILE).saturating_mul(TILE);
+        let fills = match capability {
+            90 => pixels >= PIXELS_MIN,
+            _ => {
+                has_one_tap && pixels >= TILE
+                    || pixels.saturating_mul(10) >= in_tiles.saturating_mul(9)
+            }
+        };
+        self.phases.is_none() && shape.n > 1 && fills
     }
 }
 

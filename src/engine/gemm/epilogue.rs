@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::engine::gemm::axes::{View, coordinate};
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
+use crate::engine::gemm::lane_columns::LaneColumns;
 use crate::engine::gemm::layout::{Layout, Load, Matrix, Store};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::window::{Window, WindowParameters};
@@ -18,8 +19,9 @@ use crate::expr::Value as ProgramValue;
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct EpilogueParameters {
-    /// Columns that a lane passes through it at once.
+    /// Columns that a lane passes through it at once, and whether they are striped.
     vector: i64,
+    striped: bool,
     /// Whether it stores from registers, else by TMA.
     stores: bool,
     /// Whether a window says where its rows and columns are, and which.
@@ -93,24 +95,26 @@ impl EpilogueParameters {
 
 impl Context<'_> {
     /// How tensors of the epilogue are accessed.
-    pub(super) fn epilogue_matrix(&self, vector: i64) -> Matrix<'_> {
+    pub(super) fn epilogue_matrix(&self, columns: LaneColumns) -> Matrix<'_> {
         let Problem { epilogue, m, n, .. } = self.problem;
         Matrix {
             fusion: epilogue,
             window: self.problem.result.as_ref(),
             extents: [*m, *n],
             along_columns: true,
-            vector,
+            vector: columns.count,
+            striped: columns.striped,
             scattered: self.problem.scatters,
             is_m: true,
             is_k: false,
         }
     }
 
-    /// The epilogue, `vector` elements of a row at a time.
-    pub(super) fn epilogue(&self, vector: i64) -> EpilogueParameters {
+    /// The epilogue of a lane's columns.
+    pub(super) fn epilogue(&self, columns: LaneColumns) -> EpilogueParameters {
+        let LaneColumns { count: vector, striped } = columns;
         let Problem { graph, epilogue, m, n, overrides, .. } = self.problem;
-        let matrix = self.epilogue_matrix(vector);
+        let matrix = self.epilogue_matrix(columns);
         let emitted = self.emit(epilogue, &|source, register| match source {
             Source::Tensor(at) if self.problem.is_gemm(*at) => self.gemm_result(*at),
             Source::Tensor(at) if graph.tensors[*at].by_value => {
@@ -124,7 +128,7 @@ impl Context<'_> {
             Source::Position(at) => self.position(*at, &matrix),
             Source::Coordinate(axis) => {
                 let at = axis.and_then(|axis| epilogue.axes.coordinate(axis));
-                format!("{register}({})", coordinate(at, ["row", "column + j"]))
+                format!("{register}({})", coordinate(at, ["row", matrix.column_of_j()]))
             }
         });
         let is_loaded = |at: &usize| !self.problem.is_gemm(*at) && !graph.tensors[*at].by_value;
@@ -167,6 +171,7 @@ impl Context<'_> {
         let reads = [reads(*m, |view| view.row), reads(*n, |view| view.column)];
         EpilogueParameters {
             vector,
+            striped,
             stores: true,
             placed: self.problem.result.is_some(),
             scattered: matrix.scattered,
@@ -189,7 +194,7 @@ impl Context<'_> {
             chain_arguments: list(&arguments, Indent(18), Width(78)),
             lines: emitted.text.lines,
             functions: emitted.text.functions,
-            has_tail: n % vector != 0,
+            has_tail: striped || n % vector != 0,
             masked: overrides[0].is_some() || overrides[1].is_some(),
             rows: limit(0, "rows_of", self.rows()),
             columns: limit(1, "columns_of", "N"),

@@ -19,7 +19,7 @@ use crate::tensor::TensorDesc;
 pub(super) struct Layout {
     name: String,
     text: String,
-    /// 0 of what is not stored.
+    /// 0 of what is not accessed by vectors.
     access_bytes: i64,
     strides: Vec<Stride>,
     /// Whether elements are where a window's rows and K meet.
@@ -70,12 +70,21 @@ pub(super) struct Matrix<'a> {
     pub(super) along_columns: bool,
     /// Elements moved at once.
     pub(super) vector: i64,
+    /// Whether they are striped over lanes.
+    pub(super) striped: bool,
     /// Whether they are found one by one.
     pub(super) scattered: bool,
     /// Whether its rows are those of C.
     pub(super) is_m: bool,
     /// Whether columns are K.
     pub(super) is_k: bool,
+}
+
+impl Matrix<'_> {
+    /// The column of element `j` of a vector.
+    pub(super) fn column_of_j(&self) -> &'static str {
+        if self.striped { "column + j * STRIPE" } else { "column + j" }
+    }
 }
 
 impl Context<'_> {
@@ -87,8 +96,9 @@ impl Context<'_> {
     pub(super) fn position(&self, at: usize, of: &Matrix<'_>) -> String {
         let name = &self.names[at];
         let View { batches, row, column } = self.view(at, of);
-        if of.window.is_some() || self.apart(at, of).is_some() {
-            return format!("op::position({name}_layout::at(batch, row, column + j))");
+        if of.window.is_some() || of.striped || self.apart(at, of).is_some() {
+            let column = of.column_of_j();
+            return format!("op::position({name}_layout::at(batch, row, {column}))");
         }
         let neighbours = Neighbours {
             first: &format!("{name}_layout::at(batch, row, column)"),
@@ -126,7 +136,10 @@ impl Context<'_> {
         Layout {
             name: self.names[at].clone(),
             text: self.text(at),
-            access_bytes: access_of(self.problem, at, &view, extents, along_columns, vector),
+            access_bytes: match of.striped {
+                true => 0,
+                false => access_of(self.problem, at, &view, extents, along_columns, vector),
+            },
             strides: terms.iter().filter(|term| term.stride > 1).map(stride).collect(),
             placed: false,
             offset: offset(&terms, |term| term.constant.clone()),
@@ -236,7 +249,11 @@ impl Context<'_> {
         let ctype = ctype(self.problem.graph.tensors[at].dtype);
         match inner(&self.view(at, of), of.along_columns) {
             0 => [format!("{verb}<int(sizeof({ctype}))>"), String::new()],
+            1 if of.striped => [format!("{verb}_strided"), "STRIPE, ".to_owned()],
             1 => [format!("{verb}<{name}_layout::ACCESS>"), String::new()],
+            _ if of.striped => {
+                [format!("{verb}_strided"), format!("STRIPE * {name}_layout::COLUMN, ")]
+            }
             _ => {
                 let constant = if of.along_columns { "COLUMN" } else { "ROW" };
                 [format!("{verb}_strided"), format!("{name}_layout::{constant}, ")]

@@ -10,11 +10,12 @@ use crate::engine::gemm::context::{
     AccumulatorParameters, Context, OperandSums, ProblemParameters,
 };
 use crate::engine::gemm::epilogue::EpilogueParameters;
+use crate::engine::gemm::lane_columns::LaneColumns;
 use crate::engine::gemm::operand::OperandParameters;
 use crate::engine::gemm::partials::PARTIALS_BYTES_MAX;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::split_k::SplitKReduction;
-use crate::engine::gemm::tiling::{Refusal, epilogue_vector, partial_bytes};
+use crate::engine::gemm::tiling::{Refusal, partial_bytes};
 use crate::engine::header::KernelNames;
 use crate::engine::signature::arguments;
 use crate::error::Result;
@@ -123,7 +124,8 @@ pub(super) fn scratch(problem: &Problem<'_>, split_k: i64, epilogue_tile: [i64; 
 fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: Arch) -> KernelPlan {
     let Context { problem, tiling, .. } = context;
     let Variant { sm, name, template, threads, shared_bytes, operands, own, .. } = variant;
-    let epilogue = context.epilogue(epilogue_vector(problem, context.accumulator()));
+    let [slice_rows, warp_n] = variant.epilogue_tile;
+    let epilogue = context.epilogue(LaneColumns::staged(problem, context.accumulator(), warp_n));
     let stem = format!("{sm}_gemm_{}_{name}", problem.output_name());
     let mut functions: BTreeSet<&'static str> =
         operands.iter().flat_map(OperandParameters::functions).collect();
@@ -149,7 +151,7 @@ fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: A
         cta_k: tiling.cta_k,
         group: tiling.rasterization.group,
         by_columns: tiling.rasterization.columns,
-        slice_rows: variant.epilogue_tile[0],
+        slice_rows,
         operand_sums: context.operand_sums(),
         own,
     };

@@ -20,6 +20,7 @@ mod epilogue;
 mod epilogue_reduction;
 mod finish;
 mod fusion;
+mod lane_columns;
 mod layout;
 mod lowering;
 mod mma;

@@ -20,7 +20,7 @@ use crate::engine::signature::{Indent, Width, ctype, list};
 const INSTRUCTIONS_FOUND: f64 = 20.0;
 
 /// Instructions of an element of less than a word that is loaded alone and joined with others.
-const INSTRUCTIONS_JOINED: f64 = 4.5;
+const INSTRUCTIONS_JOINED: f64 = 7.0;
 
 /// Instructions of a byte that is transposed, and of an asynchronous copy.
 const INSTRUCTIONS_TRANSPOSED: f64 = 1.5;
@@ -146,6 +146,7 @@ impl Context<'_> {
             extents: [of.extent, self.problem.k],
             along_columns: k_major,
             vector,
+            striped: false,
             scattered,
             is_m: is_a,
             is_k: true,

@@ -131,7 +131,7 @@ impl<'a> Problem<'a> {
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
         refuse_older(capability, CAPABILITY_MIN)?;
         refuse_i64(graph)?;
-        let decomposed = Decomposed::drawn(graph)?.grouped()?;
+        let decomposed = Decomposed::drawn(graph)?.grouped()?.patched();
         let graph = decomposed.graph();
         let (operation, matmul, other) = gemms(graph)?;
         let [at_a, at_b] = [0, 1].map(|slot| widened_from(graph, operation.inputs[slot] as usize));
@@ -172,7 +172,7 @@ impl<'a> Problem<'a> {
             overrides,
         };
         let problem = match &operation.op {
-            Op::Convolution(op) => layout.convolution(op)?,
+            Op::Convolution(op) => layout.convolution(op, capability)?,
             _ => layout.problem(matmul)?,
         };
         problem.check_finish()?;

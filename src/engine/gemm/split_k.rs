@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::context::{AccumulatorParameters, Context, ProblemParameters};
 use crate::engine::gemm::epilogue::EpilogueParameters;
+use crate::engine::gemm::lane_columns::LaneColumns;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::header::KernelNames;
 use crate::engine::signature::arguments;
@@ -60,7 +61,7 @@ impl<'a> SplitKReduction<'a> {
 
     pub(super) fn kernel(&self, context: &Context<'_>, arch: Arch) -> KernelPlan {
         let Context { problem, tiling, .. } = context;
-        let epilogue = context.epilogue(self.vector);
+        let epilogue = context.epilogue(LaneColumns::blocked(self.vector));
         let names = KernelNames {
             stem: format!("sm75_gemm_{}_splitk_reduce", problem.output_name()),
             template: "gemm/sm75_gemm_splitk_reduce.cu",

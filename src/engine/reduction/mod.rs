@@ -102,7 +102,7 @@ impl<'a> Reductions<'a> {
     /// # Errors
     /// `NotSupported` with the rule that refused.
     fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Reductions<'a>> {
-        let decomposed = Decomposed::of(graph)?;
+        let decomposed = Decomposed::of(graph)?.with_dots();
         let space = checked_space(decomposed.graph(), target)?;
         Ok(Reductions { decomposed, space, target })
     }

@@ -38,6 +38,13 @@ CASES = {
     "far": ((1, 2, 3, (9, 9), (2, 2)), dict(stride=(4, 5))),
     "wide": ((2, 5, 6, (7, 5), (3, 3)), dict(padding=1, dtype=torch.float64)),
     "half": ((2, 8, 8, (6, 6), (3, 3)), dict(padding=1, dtype=torch.bfloat16, last=True)),
+    "images": ((3, 64, 24, (7, 7), (3, 3)), dict(padding=1, dtype=torch.bfloat16)),
+    "images_pointwise": ((3, 16, 40, (8, 6), (1, 1)), dict(dtype=torch.bfloat16)),
+    "images_grouped": ((2, 16, 16, (6, 8), (3, 3)), dict(groups=2, padding=1)),
+    "patches": ((2, 3, 24, (32, 32), (16, 16)), dict(stride=16, dtype=torch.bfloat16, last=True)),
+    "patches_left_over": ((2, 5, 6, (10, 13), (3, 4)), dict(stride=(3, 4), last=True)),
+    "convnext": ((2, 9, 9, (14, 14), (7, 7)), dict(groups=9, padding=3, dtype=torch.bfloat16, last=True)),
+    "efficientnet": ((2, 6, 6, (14, 14), (5, 5)), dict(groups=6, padding=2, stride=2)),
 }
 
 

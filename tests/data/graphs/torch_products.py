@@ -19,8 +19,9 @@ from torch.nn import functional
 sys.path.append(str(Path(__file__).parents[1]))
 import hashed
 
-# Rows, columns, K: of whole tiles, of one row, of K that is no whole MMA, and of more than one tile.
-SHAPES = [(64, 64, 64), (1, 72, 136), (33, 40, 8), (17, 24, 264), (130, 136, 48)]
+# Rows, columns, K: of whole tiles, of one row, of K that is no whole MMA, of more than one tile, of odd
+# rows, of a vector on either side.
+SHAPES = [(64, 64, 64), (1, 72, 136), (33, 40, 8), (17, 24, 264), (130, 136, 48), (66, 75, 72), (1, 65, 130), (129, 1, 77)]
 
 torch.set_default_dtype(torch.float64)
 

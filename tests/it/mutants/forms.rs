@@ -29,6 +29,10 @@ use crate::rows::{backward, layer, long};
 use crate::signal;
 use crate::views;
 
+/// Small tiles of `gemm_wgmma` of pixels.
+const PIXELS: Knobs =
+    &[("cluster", 1), ("cta_m", 64), ("cta_n", 64), ("split_k", 1), ("stages", 3)];
+
 /// Tiles of few rows and columns.
 const NARROW: Knobs =
     &[("cta_m", 32), ("cta_n", 32), ("warp_m", 16), ("warp_n", 32), ("split_k", 1)];
@@ -295,6 +299,7 @@ fn products() -> Vec<Form> {
         ["columns", "rows"].map(|lay| from(weight_gradients([72, 136, 200], F16, lay)));
     let wide = product([Bf16, Bf16, F32], [300, 136, 320], lays);
     let by_rows = product([Bf16, Bf16, F32], [200, 136, 192], [Lay::Rows; 3]);
+    let grouped_pixels = from(convolution::grouped_pixels("backward_data"));
     vec![
         form("gemm_simt", "gemm_simt", single, &[("split_k", 1)]),
         form("gemm_split", "gemm_simt", split, &[("split_k", 2)]),
@@ -357,23 +362,21 @@ fn products() -> Vec<Form> {
             from(convolution::windowed("forward", "bias_relu")),
             NARROW,
         ),
-        form(
-            "gemm_pixels",
-            "gemm_wgmma",
-            from(convolution::pixels("forward", 7)),
-            &[("cluster", 1), ("cta_m", 64), ("cta_n", 64), ("split_k", 1), ("stages", 3)],
-        ),
-        form(
-            "gemm_grouped_pixels",
-            "gemm_wgmma",
-            from(convolution::grouped_pixels("backward_data")),
-            &[("cluster", 1), ("cta_m", 64), ("cta_n", 64), ("split_k", 1), ("stages", 3)],
-        ),
+        form("gemm_pixels", "gemm_wgmma", from(convolution::pixels("forward", 7)), PIXELS),
+        form("gemm_grouped_pixels", "gemm_wgmma", grouped_pixels, PIXELS),
         form(
             "gemm_filter_pixels",
             "gemm_wgmma",
             from(convolution::pixels("backward_filter", 7)),
             &[("cluster", 2), ("cta_m", 64), ("cta_n", 128), ("split_k", 1), ("stages", 3)],
+        ),
+        form("gemm_image_pixels", "gemm_wgmma", from(convolution::images()), PIXELS),
+        form("gemm_patches", "gemm_wgmma", from(convolution::patches()), PIXELS),
+        form(
+            "gemm_striped",
+            "gemm_mma",
+            from(reduced_everywhere([70, 75, 96], Bf16)),
+            &[("split_k", 1), ("warp_n", 32)],
         ),
         form("gemm_groups", "gemm_mma", from(convolution::batched("forward")), NARROW),
         form(

@@ -9,9 +9,9 @@ use crate::engine::gemm::context::{
     AccumulatorParameters, Context, OperandSums, ProblemParameters,
 };
 use crate::engine::gemm::epilogue::EpilogueParameters;
+use crate::engine::gemm::lane_columns::LaneColumns;
 use crate::engine::gemm::lowering::with_reductions;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::epilogue_vector;
 use crate::engine::gemm::wgmma::operands::WgmmaOperands;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::gemm::wgmma::tma::TmaOperand;
@@ -142,7 +142,7 @@ fn parameters(
     outputs: Option<&[TmaOperand]>,
 ) -> Parameters {
     let (problem, tile) = (context.problem, schedule.tile);
-    let epilogue = epilogue(context, outputs);
+    let epilogue = epilogue(context, outputs, tile.warp_n(problem));
     let functions = match schedule.tiling.split_k {
         1 => epilogue.functions.clone(),
         _ => BTreeSet::new(),
@@ -213,6 +213,7 @@ fn tma_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<TmaOper
     };
     let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
     let refused = schedule.tiling.split_k > 1
+        || problem.result.is_some()
         || schedule.tile.cta[1] % BOX_COLUMNS != 0
         || !problem.epilogue_reductions().is_empty()
         || problem.outputs().count() > TMA_OUTPUTS_MAX
@@ -225,12 +226,19 @@ fn tma_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<TmaOper
 }
 
 /// Template parameters of the epilogue.
-fn epilogue(context: &Context<'_>, outputs: Option<&[TmaOperand]>) -> EpilogueParameters {
+fn epilogue(
+    context: &Context<'_>,
+    outputs: Option<&[TmaOperand]>,
+    warp_n: i64,
+) -> EpilogueParameters {
     match outputs {
-        None => context.epilogue(epilogue_vector(context.problem, context.accumulator())),
+        None => {
+            let accumulator = context.accumulator();
+            context.epilogue(LaneColumns::staged(context.problem, accumulator, warp_n))
+        }
         Some(outputs) => {
             let batches = outputs.iter().map(TmaOperand::batch_arguments);
-            context.epilogue(2).stored_by_tma(batches)
+            context.epilogue(LaneColumns::blocked(2)).stored_by_tma(batches)
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::engine::access::{ceil_div, volume};
 use crate::engine::dimensions::coordinates;
 use crate::engine::gemm::axes::Axes;
 use crate::engine::gemm::problem::{Operand, Problem};
-use crate::engine::gemm::window::{Along, Window};
-use crate::engine::tma::{Dimension, PixelDimension, TmaTensor, line_elements};
+use crate::engine::gemm::window::{Along, Reach, Window};
+use crate::engine::tma::{Dimension, PixelDimension, STEP_MAX, TmaTensor, line_elements};
 use crate::error::{Error, Result};
 use crate::tensor::TensorDesc;
 
@@ -30,7 +30,7 @@ pub(super) struct Tiles {
     pub(super) last_row: Option<i64>,
 }
 
-/// A dimension of batches of a tensor, which a convolution's groups are.
+/// A dimension of batches of a tensor, which a convolution's groups and images are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BatchDimension {
     /// The batch coordinate.
@@ -139,7 +139,7 @@ struct Windowed<'a> {
     /// Extents of the coordinates of K; whether they are taps and channels, not pixels.
     ks: Vec<i64>,
     ks_are_taps: bool,
-    groups: Vec<BatchDimension>,
+    batches: Vec<BatchDimension>,
 }
 
 /// Rows and K of an operand.
@@ -178,7 +178,7 @@ pub(super) fn tiles(
     window: &Window,
     depth: Option<&Depth>,
 ) -> Result<(TmaTensor, Tiles)> {
-    let tensor = &problem.graph.tensors[operand.tensor];
+    let (tensor, window) = &strides_apart(&problem.graph.tensors[operand.tensor], window);
     let ks = depth.map_or_else(|| window.ks.clone(), Depth::extents);
     let windowed = Windowed {
         at: operand.tensor,
@@ -187,7 +187,7 @@ pub(super) fn tiles(
         k_major: operand.k_major,
         ks,
         ks_are_taps: depth.is_some(),
-        groups: BatchDimension::all(problem, &operand.prologue.axes, tensor),
+        batches: BatchDimension::all(problem, &operand.prologue.axes, tensor),
     };
     let channel = windowed.channel()?;
     let moves = |at: &usize| *at != channel && window.moves(*at);
@@ -196,6 +196,32 @@ pub(super) fn tiles(
         Some(tiles) => tiles,
         None => windowed.pixels(channel, &others),
     }
+}
+
+/// A tensor and its window with two dimensions for each along which rows are further apart than TMA
+/// steps, and taps do not reach from one into the next: of rows, and of taps.
+fn strides_apart(tensor: &TensorDesc, window: &Window) -> (TensorDesc, Window) {
+    let (mut tensor, mut window) = (tensor.clone(), window.clone());
+    for axis in (0..window.dims.len()).rev() {
+        let reach = &window.dims[axis];
+        let [mut outer, mut inner] = reach.terms[..] else { continue };
+        if outer.1 < inner.1 {
+            (outer, inner) = (inner, outer);
+        }
+        let ((along, stride), (tap, step)) = (outer, inner);
+        let taps = window.extent(tap);
+        let is_apart = stride > STEP_MAX && step == 1 && taps <= stride;
+        if !is_apart || reach.origin != 0 || reach.own.is_some() || window.inside(axis).is_some() {
+            continue;
+        }
+        let rows = window.extent(along);
+        let dims = [Reach::counted(along, rows), Reach::counted(tap, taps)];
+        window.dims.splice(axis..=axis, dims);
+        let element = tensor.strides[axis];
+        tensor.dims.splice(axis..=axis, [rows, taps]);
+        tensor.strides.splice(axis..=axis, [element.saturating_mul(stride), element]);
+    }
+    (tensor, window)
 }
 
 impl Windowed<'_> {
@@ -268,13 +294,13 @@ impl Windowed<'_> {
         let matrix = [self.dimension(channel), line.map_or((1, 0), |at| self.dimension(at))];
         let dims = taps.iter().map(|at| self.dimension(*at));
         let dims: Vec<Dimension> =
-            dims.chain(self.groups.iter().map(|group| group.dimension)).collect();
+            dims.chain(self.batches.iter().map(|batch| batch.dimension)).collect();
         let counted = [Some(channel), line].into_iter().chain(taps.into_iter().map(Some));
         let sides = self.sides(false);
         let arguments = counted.map(|at| sides.counted(at));
         let tiles = Tiles {
             constants: sides.constants(),
-            arguments: arguments.chain(self.groups.iter().map(BatchDimension::argument)).collect(),
+            arguments: arguments.chain(self.batches.iter().map(BatchDimension::argument)).collect(),
             last_row: self.last_row(),
         };
         Some(TmaTensor::of(self.at, self.tensor, matrix, &dims).map(|tensor| (tensor, tiles)))
@@ -288,6 +314,7 @@ impl Windowed<'_> {
         let image = others.iter().copied().find(is_image);
         let spatial = others.iter().rev().copied().filter(|at| Some(*at) != image);
         let spatial: Vec<usize> = spatial.collect();
+        self.check_lines(&spatial)?;
         let sides = self.sides(true);
         let mut constants = sides.constants();
         let walks: Vec<Walk> = spatial
@@ -302,23 +329,55 @@ impl Windowed<'_> {
         };
         let mut matrix = [channel, *inner].map(|at| self.dimension(at));
         let mut channel = sides.counted(Some(channel));
-        if let Some(group) = self.groups.first() {
+        // A copy of pixels of K would end in the next image, where its end is not masked.
+        let (batched, groups): (Vec<&BatchDimension>, Vec<&BatchDimension>) =
+            self.batches.iter().partition(|of| self.k_major && of.dimension.1 > matrix[1].1);
+        if groups.len() > 1 || batched.len() + usize::from(image.is_some()) > 1 {
+            let text = format!("groups of `{name}` are neither in its pixels nor its images");
+            return Err(Error::not_supported(text));
+        }
+        if let Some(group) = groups.first() {
             matrix[0].0 = self.grouped_channels(matrix, group)?;
             channel = format!("{channel} + {} * GROUP", group.argument());
             constants.push(("GROUP".to_owned(), group.dimension.1));
         }
         let outer = outer.iter().map(|at| self.dimension(*at));
-        let images = image.map_or((1, 0), |at| self.dimension(at));
+        let of_batch = batched.first().map(|batch| batch.dimension);
+        let images = image.map(|at| self.dimension(at)).or(of_batch).unwrap_or((1, 0));
         let outer: Vec<Dimension> = outer.chain([images]).collect();
+        // Rows beyond a batch's image are those of the next.
+        let image = sides.expression(first);
+        let image =
+            batched.first().map_or(image.clone(), |of| format!("{} + {image}", of.argument()));
         let tensor = TmaTensor::of(self.at, self.tensor, matrix, &outer)?;
         let dimensions: Vec<PixelDimension> = walks.iter().map(|walk| walk.dimension).collect();
         let positions = walks.iter().map(|walk| walk.position.clone());
         let offsets = walks.iter().map(|walk| walk.offset.clone());
         let arguments = [channel].into_iter().chain(positions);
-        let arguments = arguments.chain([sides.expression(first)]).chain(offsets);
+        let arguments = arguments.chain([image]).chain(offsets);
         let arguments = arguments.collect();
         let last_row = self.last_row();
         Ok((tensor.pixels(name, &dimensions)?, Tiles { constants, arguments, last_row }))
+    }
+
+    /// Checks that the lines of tiles count images, then the dimensions of pixels, of which these
+    /// are the innermost first, as copies walk: not taps, as those of a filter's gradient may.
+    fn check_lines(&self, spatial: &[usize]) -> Result<()> {
+        let lines = spatial.iter().filter_map(|at| {
+            self.window.dims[*at].terms.iter().find_map(|(along, _)| match along {
+                Along::Row(at) if self.k_major => Some(*at),
+                Along::K(at) if !self.k_major => Some(*at),
+                _ => None,
+            })
+        });
+        let lines: Vec<usize> = lines.collect();
+        match lines.windows(2).all(|pair| pair[0] > pair[1]) && !lines.contains(&0) {
+            true => Ok(()),
+            false => Err(Error::not_supported(format!(
+                "pixels of `{}` are contiguous, taps are not, along which a copy would walk",
+                self.tensor.name
+            ))),
+        }
     }
 
     /// The channels of a pixel with those of all groups: its map has no dimension of groups, so
