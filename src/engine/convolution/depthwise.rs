@@ -136,8 +136,12 @@ impl Depthwise<'_> {
 
     /// Clocks that a setting takes: of what the warps of an SM issue, or memory, beside what one of
     /// them waits.
-    fn clocks(&self, problem: &Problem<'_>, walk: &Walk, of: Settings) -> f64 {
-        let model = CostModel::of(self.target);
+    fn clocks(
+        &self,
+        model: &CostModel,
+        (problem, walk): (&Problem<'_>, &Walk),
+        of: Settings,
+    ) -> f64 {
         let blocks = ceil_div(self.points(problem, of), of.threads) as f64;
         let sms = f64::from(self.target.sm_count);
         let resident = model.resident(of.threads, registers(problem, walk, of), 0);
@@ -217,7 +221,8 @@ impl Tunable<4> for Depthwise<'_> {
         let legal = all
             .filter(|of| of.strip < 2 * width && (of.rows < 2 * height || of.rows == ROWS_MIN))
             .filter(|of| registers(&problem, &walk, *of) <= REGISTERS_CHOSEN);
-        let clocks = |of: Settings| (self.clocks(&problem, &walk, of), of);
+        let model = CostModel::of(self.target);
+        let clocks = |of: Settings| (self.clocks(&model, (&problem, &walk), of), of);
         let least = legal.map(clocks).min_by(|(a, _), (b, _)| a.total_cmp(b));
         least.map_or(Settings { items: 1, rows: 1, strip: 1, threads: 128 }, |(_, of)| of)
     }

@@ -55,7 +55,7 @@ impl<'a> Decomposed<'a> {
         let readers = self.operations.iter().flat_map(|of| &of.inputs);
         let reads = readers.filter(|uid| **uid as usize == vector).count();
         let TensorDesc { is_virtual, by_value, .. } = self.tensors[vector];
-        let is_written = self.operations.iter().any(|of| of.outputs.contains(&(vector as i64)));
+        let is_written = self.graph().is_written(vector);
         let is_plain = reads == 1 && !is_virtual && !by_value && !is_written;
         let is_float = matches!(math, MatmulMath::F32 | MatmulMath::F64);
         (is_float && is_plain && operands.iter().all(is_exact)).then_some(vector)
