@@ -37,6 +37,9 @@ pub(super) fn span_elements(tensor: &TensorDesc) -> i64 {
     i64::try_from(elements).unwrap_or(i64::MAX)
 }
 
+/// What copies, and what is read of them at once, begin at multiples of: the widest access.
+pub(super) const VECTOR_BYTES: i64 = 16;
+
 pub(super) fn ceil_div(count: i64, size: i64) -> i64 {
     count / size + i64::from(count % size != 0)
 }
@@ -53,9 +56,10 @@ pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, 
     graph.tensors.iter().enumerate().filter(memory)
 }
 
-/// Bytes of a tensor's elements.
+/// Bytes of a tensor's elements; those that patches of an image share count once.
 pub(super) fn tensor_bytes(tensor: &TensorDesc) -> f64 {
-    tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
+    let elements = tensor.elements().unwrap_or(0).min(span_elements(tensor));
+    elements as f64 * tensor.dtype.bytes() as f64
 }
 
 /// Bytes of all tensors in memory.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::engine::clusters::Clusters;
-use crate::engine::copies::{self, Copied, copy_of, is_product, operands_of, with_copies};
+use crate::engine::copies::{self, Copied, with_copies};
 use crate::engine::decompose::{primitives, primitives_beside};
 use crate::engine::part::{Part, parts_of};
 use crate::engine::{BehaviorNote, CostModel, Selection, choose, prologues};
@@ -182,7 +182,7 @@ impl Division {
         if all_of(graph) {
             return Ok(Division::Whole);
         }
-        let copied = copied(graph, parts);
+        let copied = copies::copied(graph, parts);
         if !copied.is_empty() {
             let with = with_copies(graph, &copied)?;
             return Ok(Division::Copies(copied, with));
@@ -220,23 +220,6 @@ impl Division {
             }
         }
     }
-}
-
-/// The operands of which the products of parts read copies.
-fn copied(graph: &OperationGraph, parts: &[Part]) -> Vec<Copied> {
-    let mut all = Vec::new();
-    for (product, own) in graph.operations().iter().enumerate().filter(|(_, own)| is_product(own)) {
-        let mut written = parts.iter().flat_map(|part| part.graph.operations());
-        let part = written.find(|of| of.outputs == own.outputs && of.op == own.op);
-        let Some(part) = part else { continue };
-        let is_copy =
-            |uid: i64, of: i64| copy_of(graph, own, of).is_some_and(|copy| copy.uid == uid);
-        let operands = operands_of(own).zip(operands_of(part));
-        let operands = operands.filter(|(own, read)| own != read && is_copy(**read, **own));
-        all.extend(operands.map(|(operand, _)| Copied { product, operand: *operand }));
-    }
-    all.dedup();
-    all
 }
 
 /// Why the parts of a graph are not fewer: for every two that share a tensor.

@@ -31,6 +31,9 @@ struct PlanJson {
     /// copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     copies: Vec<(String, String)>,
+    /// Products of the problem that read padded copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    padded_copies: Vec<String>,
     problem: Value,
 }
 
@@ -61,16 +64,18 @@ pub(super) fn document(
         let meaning_of = operation.map(|of| named(graph, of));
         PartJson { config: part.config.to_string(), writes, meaning_of }
     };
+    let copied: &[Copied] = match &division {
+        Division::Copies(copied, _) => copied,
+        _ => &[],
+    };
     let document = PlanJson {
         kiln_plan: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         target: target.clone(),
         parts: parts.iter().map(part).collect(),
         primitives: matches!(division, Division::Primitives(_)),
-        copies: match &division {
-            Division::Copies(copied, _) => copied.iter().map(|of| copy_named(graph, *of)).collect(),
-            _ => Vec::new(),
-        },
+        copies: copied.iter().filter_map(|of| copy_named(graph, *of)).collect(),
+        padded_copies: copied.iter().filter_map(|of| padded_named(graph, *of)).collect(),
         problem,
     };
     serde_json::to_string_pretty(&document).expect("plain data is JSON")
@@ -92,8 +97,9 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
         }
         None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
     }
-    let PlanJson { version, target, parts, primitives: deeper, copies, problem, .. } =
-        serde_json::from_value(document).map_err(malformed)?;
+    let PlanJson {
+        version, target, parts, primitives: deeper, copies, padded_copies, problem, ..
+    } = serde_json::from_value(document).map_err(malformed)?;
     let own = env!("CARGO_PKG_VERSION");
     if version != own {
         let text = format!("the plan is of version {version}, this is {own}: plan it again");
@@ -111,11 +117,15 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
         let product = writer(graph, product)?;
         let known = &graph.operations()[product];
         match is_product(known) && operands_of(known).any(|uid| *uid == operand) {
-            true => Ok(Copied { product, operand }),
+            true => Ok(Copied::Operand { product, operand }),
             false => Err(bad(format!("`{}` has no copy for a product", graph.reference(operand)))),
         }
     });
-    let copied: Vec<Copied> = copied.collect::<Result<_>>()?;
+    let padded = padded_copies.iter().map(|product| {
+        let product = writer(graph, product)?;
+        Ok(Copied::Padded { product })
+    });
+    let copied: Vec<Copied> = copied.chain(padded).collect::<Result<_>>()?;
     if !copied.is_empty() && (deeper || parts.iter().any(|part| part.meaning_of.is_some())) {
         return Err(bad("copies are of operations that are not written in primitives".to_owned()));
     }
@@ -128,8 +138,15 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
 }
 
 /// The names of a product and of an operand that it reads a copy of.
-fn copy_named(graph: &OperationGraph, of: Copied) -> (String, String) {
-    (named(graph, &graph.operations()[of.product]), graph.reference(of.operand))
+fn copy_named(graph: &OperationGraph, of: Copied) -> Option<(String, String)> {
+    let Copied::Operand { product, operand } = of else { return None };
+    Some((named(graph, &graph.operations()[product]), graph.reference(operand)))
+}
+
+/// The name of a product that reads padded copies.
+fn padded_named(graph: &OperationGraph, of: Copied) -> Option<String> {
+    let Copied::Padded { product } = of else { return None };
+    Some(named(graph, &graph.operations()[product]))
 }
 
 /// The graphs that parts are subgraphs of.

@@ -122,6 +122,14 @@ pub fn patches() -> OperationGraph {
     }))
 }
 
+/// Channels that end within a vector, under several taps.
+pub fn vectors() -> OperationGraph {
+    graph(json!({
+        "pass": "forward", "dtype": "f16", "n": 2, "c": 13, "k": 24, "image": [7, 6],
+        "filter": [3, 3], "pre": [1, 1], "post": [1, 1], "lay": "vectors",
+    }))
+}
+
 /// A layer of 32 images of bf16, channels last: groups, channels of one of the image and of the
 /// response, a square image, a square filter with half of it as padding, and strides.
 pub fn layer(pass: &str, extents: [i64; 6]) -> OperationGraph {

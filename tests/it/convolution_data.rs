@@ -70,6 +70,8 @@ pub enum Lay {
     ResultFirst,
     /// Filters channels last, images and responses channels first.
     FilterLast,
+    /// Channels last, with gaps behind them that fill vectors of 16 bytes.
+    Vectors,
 }
 
 impl Lay {
@@ -88,7 +90,7 @@ impl Lay {
         let order: Vec<usize> = match self {
             Lay::ChannelsFirst | Lay::ResultFirst | Lay::FilterLast => return desc,
             Lay::OddRows => (0..dims.len()).rev().collect(),
-            Lay::ChannelsLast | Lay::Odd => {
+            Lay::ChannelsLast | Lay::Odd | Lay::Vectors => {
                 let channels = [outer - 1].into_iter();
                 channels.chain((outer..dims.len()).rev()).chain((0..outer - 1).rev()).collect()
             }
@@ -100,6 +102,9 @@ impl Lay {
             strides[axis] = step;
             step *= dims[axis].max(1);
             step += if odd && at == 0 { 3 } else { 0 };
+            if self == Lay::Vectors && at == 0 {
+                step = (step as usize).next_multiple_of(16 / dtype.bytes()) as i64;
+            }
         }
         let alignment = if odd { dtype.bytes() } else { 16 };
         TensorDesc { strides, alignment, ..desc }

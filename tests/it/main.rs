@@ -93,6 +93,7 @@ mod output;
 mod overlapped;
 mod overrides;
 mod pack;
+mod padded_copies;
 mod page;
 mod parts;
 mod parts_torch;

@@ -1,8 +1,10 @@
-//! Convolutions that cut rows of an image into patches: where windows do not overlap and channels
-//! are innermost, the taps of a row and their channels lie behind each other. They are the channels
-//! of a narrower image: `[N, C, .., W]` is seen as `[N, S * C, .., W / S]`, so that what is read at
-//! once ends with a patch and not with a pixel.
+//! Convolutions whose taps along a row are read as channels: where channels are innermost, the taps
+//! of a row and their channels lie behind each other. An image `[N, C, .., W]` under `S` taps is
+//! seen as `[N, S * C, .., Q]`, a patch for each of `Q` responses, so that what is read at once
+//! ends with a patch and not with a pixel. Patches may overlap where each begins at a whole
+//! vector.
 
+use crate::engine::access::VECTOR_BYTES;
 use crate::engine::decompose::Decomposed;
 use crate::graph::{Convolution, ConvolutionMode, ConvolutionPass, Op, Operation};
 use crate::tensor::TensorDesc;
@@ -58,22 +60,27 @@ fn patches(op: &Convolution, [x, w, y]: [&TensorDesc; 3]) -> Option<[TensorDesc;
         return None;
     }
     let (taps, channels, responses) = (w.dims[axis], w.dims[1], y.dims[axis]);
-    let is_cut = window.filter_strides[last] == taps
+    let step = window.filter_strides[last].checked_mul(channels)?;
+    let bytes = |elements: i64| elements.saturating_mul(x.dtype.bytes() as i64);
+    let behind_last =
+        (responses - 1).checked_mul(window.filter_strides[last])?.checked_add(taps)?;
+    let is_cut = (window.filter_strides[last] == taps || bytes(step) % VECTOR_BYTES == 0)
         && window.dilations[last] == 1
         && window.pre_paddings[last] == 0
-        && responses.checked_mul(taps)? <= x.dims[axis]
+        && responses > 0
+        && behind_last <= x.dims[axis]
         && op.mode == ConvolutionMode::CrossCorrelation;
     let is_behind = |of: &TensorDesc| of.strides[1] == 1 && of.strides[axis] == channels;
-    let is_whole = channels.saturating_mul(x.dtype.bytes() as i64) % LINE_BYTES == 0;
+    let is_whole = bytes(channels) % LINE_BYTES == 0;
     if taps < 2 || channels == 0 || !is_cut || !is_behind(x) || !is_behind(w) || is_whole {
         return None;
     }
-    let with = |of: &TensorDesc, extent: i64| {
+    let with = |of: &TensorDesc, extent: i64, stride: i64| {
         let mut own = of.clone();
         own.dims[1] = channels.checked_mul(taps)?;
         own.dims[axis] = extent;
-        own.strides[axis] = channels.checked_mul(taps)?;
+        own.strides[axis] = stride;
         Some(own)
     };
-    Some([with(x, responses)?, with(w, 1)?])
+    Some([with(x, responses, step)?, with(w, 1, channels.checked_mul(taps)?)?])
 }

@@ -23,6 +23,7 @@ use crate::engine::gemm::window::{Along, Counted, Reach, Window};
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Convolution, ConvolutionPass, ConvolutionShape, Matmul};
+use crate::tensor::TensorDesc;
 
 /// A convolution's tensors as matrices.
 struct Matrices {
@@ -56,7 +57,12 @@ impl<'a> Layout<'_, 'a> {
     ///
     /// # Errors
     /// `NotSupported` with the rule that the graph breaks.
-    pub(super) fn convolution(self, op: &Convolution, capability: u16) -> Result<Problem<'a>> {
+    pub(super) fn convolution(
+        self,
+        op: &Convolution,
+        capability: u16,
+        vector_bytes: Option<i64>,
+    ) -> Result<Problem<'a>> {
         let reduced = self.reduced();
         let Layout { graph, tensors, programs, epilogue, reductions, sums, finish, .. } = self;
         if let Some((_, [operand, _])) = sums.first() {
@@ -69,11 +75,14 @@ impl<'a> Layout<'_, 'a> {
         let (shape, group_axis) = (op.shape(roles)?, op.has_group_axis(roles[0]));
         let mut epilogue = Fusion { axes: Axes::default(), program: epilogue, reduced };
         let dims = &graph.tensors[c].dims;
-        let mut matrices = Matrices::of(op, &shape, group_axis, false)?;
+        let operands = [roles[0], roles[1]];
+        let filled = vector_bytes.and_then(|bytes| filled(op, &shape, operands, bytes));
+        let of_images = |apart: bool| Matrices::of(op, &shape, group_axis, apart, filled);
+        let mut matrices = of_images(false)?;
         epilogue.axes = matrices.result_axes(dims);
         let mut is_even = check_epilogue(graph, &epilogue, c, matrices.phases.is_some());
         if matrices.images_may_be_batches(op, &shape, capability) && !matches!(is_even, Ok(true)) {
-            let apart = Matrices::of(op, &shape, group_axis, true)?;
+            let apart = of_images(true)?;
             let own = Fusion { axes: apart.result_axes(dims), ..epilogue.clone() };
             let is_reduced = |of| EpilogueReduction::new(graph, of, &own.axes, false).is_ok();
             let is_reduced = reductions.iter().all(|of| is_reduced(*of));
@@ -133,7 +142,8 @@ impl<'a> Layout<'_, 'a> {
 }
 
 impl Matrices {
-    /// The matrices with rows of all images, or of one image each, which is a batch.
+    /// The matrices with rows of all images, or of one image each, which is a batch; `filled` are
+    /// elements of K that the channels of a tap take, if more than they are.
     ///
     /// # Errors
     /// `NotSupported` where an image has too many phases.
@@ -142,6 +152,7 @@ impl Matrices {
         shape: &ConvolutionShape,
         group_axis: bool,
         images_are_batches: bool,
+        filled: Option<i64>,
     ) -> Result<Matrices> {
         let ConvolutionShape { groups, c, k, image, filter, response, .. } = shape;
         let n = if images_are_batches { &1 } else { &shape.n };
@@ -176,13 +187,18 @@ impl Matrices {
         let (windows, result) = match op.pass {
             ConvolutionPass::Forward => {
                 let rows = [&[*n], &response[..]].concat();
-                let ks = [filter, &[*c][..]].concat();
+                let ks = [filter, &[filled.unwrap_or(*c)][..]].concat();
+                let channel = || match filled {
+                    Some(_) => last_k(*c).inside(),
+                    None => last_k(*c),
+                };
                 let spatial_of_x = (0..spatial).map(|at| image_of(inner_row, k_of, at)).collect();
-                let x = images(first(*n), last_k(*c), spatial_of_x);
-                let w = filters(first(*k), last_k(*c), counted(k_of, filter));
+                let x = images(first(*n), channel(), spatial_of_x);
+                let w = filters(first(*k), channel(), counted(k_of, filter));
                 let y = images(first(*n), column(*k), counted(inner_row, response));
                 let result = Window::new(rows.clone(), vec![*k], y);
-                ([Window::new(rows, ks.clone(), x), Window::new(vec![*k], ks, w)], result)
+                let windows = [Window::new(rows, ks.clone(), x), Window::new(vec![*k], ks, w)];
+                (windows.map(|window| window.filled(filled.map(|_| *c))), result)
             }
             ConvolutionPass::BackwardData => {
                 let of_image = Gradient { op, shape, phases: phases.as_ref() };
@@ -274,6 +290,35 @@ impl Matrices {
         };
         self.phases.is_none() && shape.n > 1 && fills
     }
+}
+
+/// Elements of K that the channels of a tap take, where they end within a vector of so many bytes
+/// and pixels and taps begin with one; `None` where they take as many as they are, or need not.
+fn filled(
+    op: &Convolution,
+    shape: &ConvolutionShape,
+    operands: [&TensorDesc; 2],
+    vector_bytes: i64,
+) -> Option<i64> {
+    let begins = |of: &TensorDesc| {
+        let whole = vector_bytes / of.dtype.bytes() as i64;
+        let channels = of.dims.len() - shape.filter.len() - 1;
+        let is_whole = |axis: usize| of.dims[axis] == 1 || of.strides[axis] % whole == 0;
+        let is_stored = !of.is_virtual && !of.by_value && of.alignment as i64 >= vector_bytes;
+        is_stored
+            && of.strides[channels] == 1
+            && (0..of.dims.len()).all(|axis| axis == channels || is_whole(axis))
+    };
+    let [x, w] = operands;
+    let whole = vector_bytes / x.dtype.bytes() as i64;
+    // Wider types may be narrower in shared memory.
+    let ends_within = x.dtype == w.dtype
+        && x.dtype.bytes() <= 4
+        && shape.c % whole != 0
+        && volume(&shape.filter) > 1
+        && op.pass == ConvolutionPass::Forward
+        && operands.into_iter().all(begins);
+    ends_within.then(|| ceil_div(shape.c, whole).saturating_mul(whole))
 }
 
 /// The gradient of an image, whose phases may be GEMMs of their own.

@@ -10,7 +10,7 @@ use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::lowering::{Variant, check_workspace, lowering, scratch};
 use crate::engine::gemm::mma_tiles::candidates;
-use crate::engine::gemm::mma_types::MmaTypes;
+use crate::engine::gemm::mma_types::{ACCESS_MAX, MmaTypes};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
@@ -19,7 +19,7 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::window::WINDOWED_BYTES_MAX;
 use crate::engine::gemm::work::{Block, Demand, MathPath, MmaStep};
-use crate::engine::instruction::{MmaInstruction, mma_sm, ones};
+use crate::engine::instruction::{AMPERE, MmaInstruction, mma_sm, ones};
 use crate::engine::signature::refuse_older;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{
@@ -92,7 +92,8 @@ impl Engine for MmaEngine {
     ) -> Result<Box<dyn Supported + 'a>> {
         let capability = target.arch.capability;
         refuse_older(capability, CAPABILITY_MIN)?;
-        let problem = Problem::of(graph, capability)?;
+        let vector_bytes = (capability >= AMPERE).then_some(ACCESS_MAX);
+        let problem = Problem::of_vectors(graph, capability, vector_bytes)?;
         let types = MmaTypes::of(&problem, target.arch)?;
         let demand = Demand::of(&problem);
         let mma = Mma { problem, types, demand, target, model: CostModel::of(target) };
@@ -329,8 +330,9 @@ impl Schedule {
         let sums = if problem.summed().is_some() { SUM_REGISTERS } else { 0 };
         let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40 + sums;
         let resident = model.resident(threads, registers, shared_bytes);
-        let [tiles, _] = problem.tiles_and_steps([tiling.cta_m, tiling.cta_n, tiling.cta_k]);
-        let of_sm = (tiles * tiling.split_k as f64 / f64::from(target.sm_count)).ceil().max(1.0);
+        let [tiles, steps] = problem.tiles_and_steps([tiling.cta_m, tiling.cta_n, tiling.cta_k]);
+        let splits = tiles * tiling.split_k as f64;
+        let of_sm = (splits / f64::from(target.sm_count)).ceil().max(1.0);
         let k_steps = (tiling.cta_k / types.mma_k()) as f64;
         let lines = tiling.cta_m + tiling.cta_n * self.gemm_count;
         let copied =
@@ -339,6 +341,7 @@ impl Schedule {
             warps: (threads / 32) as f64,
             mmas: (warp_m / 16 * (columns / 8)) as f64 * k_steps,
             bytes: ((warp_m + columns) * 32) as f64 * k_steps + copied,
+            results: (warp_m * columns) as f64 * splits / steps.max(1.0),
             passed: demand.passed_instructions(problem, &tiling),
         };
         let architecture = Architecture::of(u32::from(target.arch.capability));

@@ -17,7 +17,7 @@ const SQUARE: i64 = 4;
 
 /// Size of a register, the largest of an access, and the least of `cp.async`, in bytes.
 const WORD_BYTES: i64 = 4;
-const ACCESS_MAX: i64 = 16;
+pub(super) const ACCESS_MAX: i64 = 16;
 const COPY_BYTES_MIN: i64 = 4;
 
 /// Operand types of the MMA.

@@ -97,6 +97,8 @@ impl Operand {
     pub(super) fn is_scattered(&self, problem: &Problem<'_>, vector: i64) -> bool {
         let Some(window) = &self.window else { return false };
         let tensors = &problem.graph.tensors;
+        // They are known to lie as vectors.
+        debug_assert!(!window.is_filled() || window.holds(vector, true), "zeros fill no vectors");
         let steps = |at: &usize| {
             let view = self.prologue.axes.view(&tensors[*at]);
             let step = if self.k_major { view.column } else { view.row };
@@ -129,6 +131,19 @@ impl<'a> Problem<'a> {
     /// # Errors
     /// `NotSupported` with the rule that the graph breaks.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
+        Problem::of_vectors(graph, capability, None)
+    }
+
+    /// As [`Problem::of`], of an engine that copies vectors of so many bytes: those that the
+    /// channels of a tap end within are filled with zeros.
+    ///
+    /// # Errors
+    /// As [`Problem::of`].
+    pub(super) fn of_vectors(
+        graph: CanonicalGraph<'a>,
+        capability: u16,
+        vector_bytes: Option<i64>,
+    ) -> Result<Problem<'a>> {
         refuse_older(capability, CAPABILITY_MIN)?;
         refuse_i64(graph)?;
         let decomposed = Decomposed::drawn(graph)?.grouped()?.patched();
@@ -172,7 +187,7 @@ impl<'a> Problem<'a> {
             overrides,
         };
         let problem = match &operation.op {
-            Op::Convolution(op) => layout.convolution(op, capability)?,
+            Op::Convolution(op) => layout.convolution(op, capability, vector_bytes)?,
             _ => layout.problem(matmul)?,
         };
         problem.check_finish()?;

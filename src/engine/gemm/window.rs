@@ -20,6 +20,9 @@ pub(super) struct Window {
     pub(super) dims: Vec<Reach>,
     /// What says extents that each phase has of its own; `rows` and `ks` have the largest.
     own: Vec<(Along, String)>,
+    /// How many of the innermost coordinate of K are in the tensor, if not all: the others are
+    /// zeros that fill a vector.
+    filled: Option<i64>,
 }
 
 /// A dimension of a tensor that one coordinate counts alone.
@@ -81,6 +84,9 @@ pub(super) struct WindowParameters {
     constants: Vec<Constant>,
     /// The positions along dimensions that are not always 0.
     dims: Vec<Position>,
+    /// How the innermost coordinate of K counts what is in the tensor and zeros that fill vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filled: Option<Filled>,
     /// Whether positions may be outside of the tensor, and which are inside of an operand.
     leaves: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +98,13 @@ pub(super) struct WindowParameters {
     /// (`gemm/walk.cuh`, `gemm/scattered.cuh`).
     #[serde(skip_serializing_if = "Option::is_none")]
     apart: Option<bool>,
+}
+
+/// The names of the extent of the innermost coordinate of K and of how many are in the tensor.
+#[derive(Debug, Clone, Serialize)]
+struct Filled {
+    extent: String,
+    count: String,
 }
 
 /// A dimension along which positions may lie outside the tensor.
@@ -176,7 +189,7 @@ impl Reach {
 impl Window {
     /// A window with these coordinates of rows and of K; those of extent 1 move nothing.
     pub(super) fn new(rows: Vec<i64>, ks: Vec<i64>, dims: Vec<Reach>) -> Window {
-        let mut window = Window { rows, ks, dims: Vec::new(), own: Vec::new() };
+        let mut window = Window { rows, ks, dims: Vec::new(), own: Vec::new(), filled: None };
         let moving = |reach: Reach| {
             let terms = reach.terms.into_iter().filter(|(along, _)| window.extent(*along) != 1);
             Reach { terms: terms.collect(), ..reach }
@@ -192,14 +205,20 @@ impl Window {
         Window { own: own.collect(), ..self }
     }
 
-    /// The same with rows in the place of K.
+    /// The same with zeros behind so many of the innermost coordinate of K.
+    #[must_use]
+    pub(super) fn filled(self, filled: Option<i64>) -> Window {
+        Window { filled, ..self }
+    }
+
+    /// The same with rows in the place of K; it has no zeros to fill vectors.
     #[must_use]
     pub(super) fn transposed(self) -> Window {
         let other = |along: Along| match along {
             Along::Row(at) => Along::K(at),
             Along::K(at) => Along::Row(at),
         };
-        let Window { rows, ks, dims, own } = self;
+        let Window { rows, ks, dims, own, .. } = self;
         let reach = |reach: Reach| {
             let terms = reach.terms.into_iter().map(|(along, step)| (other(along), step));
             Reach { terms: terms.collect(), ..reach }
@@ -209,6 +228,7 @@ impl Window {
             ks: rows,
             dims: dims.into_iter().map(reach).collect(),
             own: own.into_iter().map(|(along, text)| (other(along), text)).collect(),
+            filled: None,
         }
     }
 
@@ -250,7 +270,7 @@ impl Window {
 
     /// Whether some rows and elements of K meet in no element.
     pub(super) fn is_padded(&self) -> bool {
-        self.dims.iter().any(|reach| self.leaves(reach))
+        self.filled.is_some() || self.dims.iter().any(|reach| self.leaves(reach))
     }
 
     /// The dimension that a coordinate counts alone.
@@ -269,6 +289,11 @@ impl Window {
         let [rows, ks] = [of(&self.rows, Along::Row)?, of(&self.ks, Along::K)?];
         let moving = (0..self.dims.len()).filter(|axis| self.moves(*axis)).count();
         (rows.len() + ks.len() == moving).then_some([rows, ks])
+    }
+
+    /// Whether zeros fill vectors along K.
+    pub(super) fn is_filled(&self) -> bool {
+        self.filled.is_some()
     }
 
     /// The dimensions that the innermost coordinates of rows and of K count, where they do so
@@ -421,9 +446,15 @@ impl Window {
                 inside.push(dimension);
             }
         }
+        let extent = k_extents.into_iter().next_back().expect("K has a coordinate");
+        let filled = self.filled.filter(|_| leaves).map(|count| {
+            let count = name("CHANNELS".to_owned(), count);
+            Filled { extent, count }
+        });
         WindowParameters {
             about,
             second,
+            filled,
             takes_batch: self.takes_batch(),
             constants,
             dims,

@@ -83,6 +83,8 @@ pub(super) struct MmaStep {
     pub(super) mmas: f64,
     /// Bytes of shared memory that a warp reads, and of its share of the copies.
     pub(super) bytes: f64,
+    /// Results of a warp: its tile's, as a share of a step.
+    pub(super) results: f64,
     /// Instructions of elements on their way through registers, of all threads together.
     pub(super) passed: f64,
 }
@@ -91,6 +93,10 @@ pub(super) struct MmaStep {
 /// for each other and for their first fragments: 200 of blocks of one warp, 310 of blocks of 8, by
 /// estimates of f16 GEMMs and convolutions on A100.
 const STEP_CLOCKS: f64 = 260.0;
+
+/// Bytes that the memory pipe passes for a result: an accumulator into shared memory and out of it,
+/// and what is stored. By estimates of f16 convolutions of few K steps on H200.
+const RESULT_BYTES: f64 = 12.0;
 
 /// Threads of a warp.
 const WARP_SIZE: f64 = 32.0;
@@ -117,7 +123,7 @@ impl MmaStep {
     pub(super) fn efficiency(&self, blocks: f64, of: &Architecture) -> f64 {
         let warps = blocks * self.warps;
         let mmas = warps / SCHEDULERS * self.mmas;
-        let moved = warps * self.bytes / SHARED_BYTES_CLOCK;
+        let moved = warps * (self.bytes + self.results * RESULT_BYTES) / SHARED_BYTES_CLOCK;
         let issued = blocks * self.passed_clocks();
         let clocks = self.clocks(of).max(mmas * of.tensor + issued).max(moved);
         mmas * of.tensor_asynchronous / clocks

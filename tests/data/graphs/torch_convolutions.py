@@ -43,6 +43,10 @@ CASES = {
     "images_grouped": ((2, 16, 16, (6, 8), (3, 3)), dict(groups=2, padding=1)),
     "patches": ((2, 3, 24, (32, 32), (16, 16)), dict(stride=16, dtype=torch.bfloat16, last=True)),
     "patches_left_over": ((2, 5, 6, (10, 13), (3, 4)), dict(stride=(3, 4), last=True)),
+    "column": ((1, 8, 16, (5, 64), (3, 1)), dict(padding=(1, 0), dtype=torch.bfloat16)),
+    "stem": ((1, 3, 16, (14, 18), (7, 7)), dict(stride=2, padding=3, dtype=torch.bfloat16, last=True)),
+    "stem_plain": ((1, 3, 16, (10, 9), (3, 3)), dict(padding=1, dtype=torch.bfloat16)),
+    "patches_14": ((1, 3, 10, (28, 28), (14, 14)), dict(stride=14, dtype=torch.bfloat16)),
     "convnext": ((2, 9, 9, (14, 14), (7, 7)), dict(groups=9, padding=3, dtype=torch.bfloat16, last=True)),
     "efficientnet": ((2, 6, 6, (14, 14), (5, 5)), dict(groups=6, padding=2, stride=2)),
 }

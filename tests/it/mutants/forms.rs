@@ -372,6 +372,7 @@ fn products() -> Vec<Form> {
         ),
         form("gemm_image_pixels", "gemm_wgmma", from(convolution::images()), PIXELS),
         form("gemm_patches", "gemm_wgmma", from(convolution::patches()), PIXELS),
+        form("gemm_filled", "gemm_mma", from(convolution::vectors()), NARROW),
         form(
             "gemm_striped",
             "gemm_mma",
