@@ -168,6 +168,8 @@ fn golden_reductions() {
     assert_golden("sm75_reduction_f32_resident.cu", &sources("reduction", &softmax_of(1000)));
     let long = softmax_of(1 << 20);
     assert_golden("sm75_reduction_f32_streamed.cu", &sources("reduction", &long));
+    let vocabulary = softmax_of(100_000);
+    assert_golden("sm75_reduction_f32_cluster.cu", &sources("reduction", &vocabulary));
     let gradients = kernels("reduction", &layer_norm_backward(DType::Bf16, [4096, 8192]), &[]);
     assert_golden("sm75_reduction_bf16_staged.cu", &gradients[0]);
     let centred = sources("reduction_columns", &centred([512, 512, 768]));
