@@ -8,7 +8,7 @@ use crate::engine::convolution::depthwise_filter_schedule::{
 };
 use crate::engine::convolution::parameters::ROLES;
 use crate::engine::convolution::problem::Problem;
-use crate::engine::convolution::walk::{GAIN_MIN, Walk, of_few_registers};
+use crate::engine::convolution::walk::{GAIN_MIN, Walk};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::decompose::Decomposed;
 use crate::engine::header::KernelNames;
@@ -140,8 +140,10 @@ impl Tunable<5> for DepthwiseFilter<'_> {
             .filter(|of| of.strip < 2 * width && (of.rows < 2 * height || of.rows == 4))
             .filter(|of| self.extents.schedule(*of).is_ok())
             .collect();
+        // An SM has enough threads of these; of a large filter, of those of the fewest registers.
         let needed = |of: &Settings| self.extents.registers(*of);
-        let light = of_few_registers(all, needed, REGISTERS_BUSY);
+        let most = all.iter().map(needed).min().unwrap_or(0).max(REGISTERS_BUSY);
+        let light: Vec<Settings> = all.into_iter().filter(|of| needed(of) <= most).collect();
         let threads = |of: &Settings| {
             let chunks = self.extents.schedule(*of).map_or(0, |schedule| schedule.chunks);
             volume(&[chunks, self.extents.strips(*of)])

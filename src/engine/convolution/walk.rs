@@ -61,18 +61,6 @@ pub(super) fn blocks_sm(registers: i64, threads: i64) -> i64 {
     (REGISTERS_SM / ((registers + REGISTERS_SPARE) * threads)).max(1)
 }
 
-/// Those settings of which an SM has enough threads, by the registers that they need; of a large
-/// filter those that need the fewest.
-pub(super) fn of_few_registers<S>(
-    mut all: Vec<S>,
-    needed: impl Fn(&S) -> i64,
-    busy: i64,
-) -> Vec<S> {
-    let most = all.iter().map(&needed).min().unwrap_or(0).max(busy);
-    all.retain(|of| needed(of) <= most);
-    all
-}
-
 impl Walk {
     /// # Errors
     /// `NotSupported` with the rule that a convolution breaks.

@@ -5,12 +5,12 @@ use kiln_machine::Operands;
 use kiln_sass::{Architecture, TileOrder};
 use serde::Serialize;
 
-use crate::engine::access::ceil_div;
+use crate::engine::access::{VECTOR_BYTES, ceil_div};
 use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::lowering::{Variant, check_workspace, lowering, scratch};
 use crate::engine::gemm::mma_tiles::candidates;
-use crate::engine::gemm::mma_types::{ACCESS_MAX, MmaTypes};
+use crate::engine::gemm::mma_types::MmaTypes;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
@@ -92,7 +92,7 @@ impl Engine for MmaEngine {
     ) -> Result<Box<dyn Supported + 'a>> {
         let capability = target.arch.capability;
         refuse_older(capability, CAPABILITY_MIN)?;
-        let vector_bytes = (capability >= AMPERE).then_some(ACCESS_MAX);
+        let vector_bytes = (capability >= AMPERE).then_some(VECTOR_BYTES);
         let problem = Problem::of_vectors(graph, capability, vector_bytes)?;
         let types = MmaTypes::of(&problem, target.arch)?;
         let demand = Demand::of(&problem);

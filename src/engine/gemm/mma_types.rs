@@ -3,7 +3,7 @@
 use kiln_machine::Operands;
 
 use crate::dtype::DType;
-use crate::engine::access::ceil_div;
+use crate::engine::access::{VECTOR_BYTES, ceil_div};
 use crate::engine::gemm::layout::{access_of, placed_access};
 use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
@@ -15,9 +15,8 @@ use crate::target::Arch;
 /// Rows and elements of K that a thread transposes at once.
 const SQUARE: i64 = 4;
 
-/// Size of a register, the largest of an access, and the least of `cp.async`, in bytes.
+/// Size of a register, and of the least access of `cp.async`, in bytes.
 const WORD_BYTES: i64 = 4;
-pub(super) const ACCESS_MAX: i64 = 16;
 const COPY_BYTES_MIN: i64 = 4;
 
 /// Operand types of the MMA.
@@ -135,14 +134,14 @@ impl MmaTypes {
                 None => access_of(problem, at, &view, [of.extent, problem.k], of.k_major, vector),
             };
             let bytes = vector * tensor.dtype.bytes() as i64;
-            let more = if step == 0 { 0 } else { bytes / access - ceil_div(bytes, ACCESS_MAX) };
+            let more = if step == 0 { 0 } else { bytes / access - ceil_div(bytes, VECTOR_BYTES) };
             (access, more)
         };
         let tensors = &problem.graph.tensors;
         let is_stored = |at: &usize| !tensors[*at].is_virtual && !tensors[*at].by_value;
         let stored = of.prologue.inputs().filter(is_stored);
         let most = stored.map(accesses).max_by_key(|(_, more)| *more);
-        let (access, more) = most.unwrap_or((ACCESS_MAX, 0));
+        let (access, more) = most.unwrap_or((VECTOR_BYTES, 0));
         let scattered = of.is_scattered(problem, vector);
         let moved = of.is_plain() && !tensor.by_value && tensor.dtype == element;
         let whole = !scattered && !transposed && packed && access >= COPY_BYTES_MIN;

@@ -19,8 +19,6 @@ pub(super) struct Walk {
     /// The name of the extent of channels.
     channels: String,
     channel_of: String,
-    /// Whether a vector may end with zeros in the place of channels.
-    is_filled: bool,
     /// Whether a K step may end among a tap's channels, and whether it has whole taps.
     has_rest: bool,
     has_whole: bool,
@@ -149,7 +147,6 @@ impl Walk {
             taps,
             channels: channels.name.clone(),
             channel_of: of_k[last].clone(),
-            is_filled: window.is_filled(),
             has_rest: cta_k % channels.most != 0,
             has_whole: whole > 0,
             still: still.into_iter().flatten().collect(),
