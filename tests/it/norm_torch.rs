@@ -57,7 +57,7 @@ impl Case {
 }
 
 /// In every type and by every heuristic, on every class of target; and with rows in shared memory
-/// where others are chosen for so few.
+/// or in the registers of a cluster where others are chosen for so few.
 #[test]
 fn gradients_of_long_rows_agree_with_torch() {
     let cases: Vec<Case> =
@@ -69,6 +69,13 @@ fn gradients_of_long_rows_agree_with_torch() {
         );
         Some(text.parse::<EngineConfig>().expect("a config"))
     };
+    let clustered = |cluster: i64, threads: i64, items: i64| {
+        let text = format!(
+            "reduction{{cluster={cluster}, grid=1, items={items}, split=1, stages=0, \
+             threads={threads}, threads_row={threads}, vector=8}}"
+        );
+        Some(text.parse::<EngineConfig>().expect("a config"))
+    };
     let chosen = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"]
         .into_iter()
         .flat_map(|target| [Mode::A, Mode::B, Mode::Fallback].map(|mode| (target, mode, None)));
@@ -77,6 +84,9 @@ fn gradients_of_long_rows_agree_with_torch() {
             ("a100", Mode::A, staged(512, 1)),
             ("h200", Mode::A, staged(512, 2)),
             ("b200", Mode::A, staged(512, 2)),
+            ("h200", Mode::A, clustered(4, 256, 2)),
+            ("b200", Mode::A, clustered(4, 256, 2)),
+            ("rtx5090", Mode::A, clustered(4, 256, 2)),
         ])
         .collect();
     let (mut runs, mut compared) = (0, 0);
