@@ -82,6 +82,7 @@ fn estimated(folder: &Path, stem: &str, machine: &Machine) -> Result<Estimate> {
         shared_bytes: job.shared_bytes,
         lines: &lines,
         wavefronts: all(total.shared_loads.wavefronts + total.shared_stores.wavefronts),
+        paired: all(total.shared_loads.paired),
         copied_bytes: all(total.copies.bytes),
         cluster_sectors: all(total.copies.cluster_sectors),
         l2_bytes: all(total.global.sectors * 32),

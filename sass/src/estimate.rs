@@ -31,6 +31,8 @@ pub struct Launch<'a> {
     pub lines: &'a BTreeMap<u32, Vec<u64>>,
     /// Passes over the banks of shared memory.
     pub wavefronts: u64,
+    /// Passes that loads save because pairs of lanes load the same.
+    pub paired: u64,
     /// Bytes that asynchronous copies write to shared memory.
     pub copied_bytes: u64,
     /// Sectors of 32 bytes of shared memory that other blocks of a cluster write.
@@ -187,6 +189,7 @@ impl Estimate {
             shared_bytes: code.shared_bytes,
             lines: &BTreeMap::new(),
             wavefronts: 0,
+            paired: 0,
             copied_bytes: 0,
             cluster_sectors: 0,
             l2_bytes: 0,
@@ -245,6 +248,7 @@ impl Estimate {
         for pipe in Pipe::ALL {
             let busy = mix.pipes.get(pipe.name()).map_or(0.0, |&(_, busy)| busy);
             let clocks = match pipe {
+                Pipe::Memory => (busy - launch.paired as f64).max(0.0) * of_sm,
                 _ if pipe.is_shared() => busy * of_sm,
                 _ => scheduler(busy),
             };

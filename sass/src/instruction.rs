@@ -191,7 +191,7 @@ impl Instruction {
 
     /// A warp multiplies 16 rows by all columns; a column has 32 bytes along K.
     fn warpgroup_shape(&self) -> Shape {
-        let columns = (self.field(53, 6) + 1) * 8;
+        let columns = (self.field(53, 5) + 1) * 8;
         let from_shared = self.field(0, 12) & 0xe00 == 0x800;
         let rows = if from_shared { 64 } else { 0 };
         Shape {

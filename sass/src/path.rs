@@ -142,19 +142,28 @@ impl<'a> Path<'a> {
         routes
     }
 
-    /// The way of a warp from the kernel's start to its end.
+    /// The way of a warp from the kernel's start to its end; where the launch says too little of
+    /// how it leaves a loop, as much of it as a warp executes.
     fn route(&self, turns: &mut Turns<'a>) -> Vec<usize> {
         let execution = turns.execution;
         let blocks = self.flow.blocks.iter().zip(&execution.blocks);
         let steps: f64 = blocks.map(|(block, times)| block.instructions.len() as f64 * times).sum();
-        let steps_max = (4.0 * steps / execution.warps + 1000.0).min(STEPS_MAX);
-        let (mut route, mut block, mut steps) = (Vec::new(), 0, 0.0);
+        let mean = steps / execution.warps;
+        let steps_max = (4.0 * mean + 1000.0).min(STEPS_MAX);
+        let (mut route, mut block, mut steps, mut of_mean) = (Vec::new(), 0, 0.0, 0);
         loop {
             route.push(block);
+            if steps < mean {
+                of_mean = route.len();
+            }
             steps += self.flow.blocks[block].instructions.len() as f64;
             match turns.next(block, |_| true) {
                 Some(next) if steps < steps_max => block = next,
-                _ => return route,
+                Some(_) => {
+                    route.truncate(of_mean);
+                    return route;
+                }
+                None => return route,
             }
         }
     }

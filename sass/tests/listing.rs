@@ -144,6 +144,7 @@ fn launched_of(
         shared_bytes: 0,
         lines: &lines,
         wavefronts: 0,
+        paired: 0,
         copied_bytes: 0,
         cluster_sectors: 0,
         l2_bytes: all * repeats * 128,

@@ -108,7 +108,8 @@ impl Matrices {
             _ => 2,
         };
         let rank = self.batches.len() + 2;
-        let inner = if bytes == 1 { rank - 1 - operand } else { self.inner(operand) };
+        let along_k = bytes == 1 || self.math == "tf32";
+        let inner = if along_k { rank - 1 - operand } else { self.inner(operand) };
         let along = if inner == rank - 1 { "rows" } else { "columns" };
         (self.strides(operand, inner, 16 / bytes), format!("{}_by_{along}", ["a", "b"][operand]))
     }
@@ -170,6 +171,8 @@ fn matrices_are_copied_where_that_pays() {
         (halves, [4096, 4098, 4098]),
         (halves, [4096, 4096, 4096]),
         ((["f32", "f32"], "tf32"), [4097, 4099, 515]),
+        ((["f32", "f32"], "tf32"), [2048, 2048, 2048]),
+        ((["f32", "f32"], "tf32"), [512, 512, 512]),
         ((["f32", "f32"], "f32"), [4097, 4099, 515]),
         ((["i8", "i32"], "i32"), [2048, 4096, 4096]),
         ((["i8", "i32"], "i32"), [2048, 4096, 4097]),
@@ -208,7 +211,8 @@ fn products_of_copies_are_those_of_the_graph() {
         ] {
             let is_bf16 = dtypes[0] == "bf16" || math == "tf32";
             turn += 1;
-            let extents = [[65, 67, 69], [1, 35, 131], [130, 33, 17], [33, 1, 65]][turn % 4];
+            let all = [[65, 67, 69], [1, 35, 131], [130, 33, 17], [33, 1, 65], [132, 96, 72]];
+            let extents = all[turn % all.len()];
             let batches = [vec![], vec![3], vec![2, 3]][turn % 3].clone();
             let transposed = [turn % 2 == 0, (turn + at) / 2 % 2 == 0];
             let of = Matrices { dtypes, math, batches, extents, transposed };

@@ -222,13 +222,15 @@ impl Counting {
 
     /// Counts an access to shared memory.
     pub fn shared(&mut self, (pc, _, lanes): Touched<'_>, writes: bool) {
-        let (wavefronts, least) = wavefronts(lanes);
+        let pairs = if writes { None } else { pairs(lanes) };
+        let (wavefronts, least) = wavefronts(lanes, pairs);
         let count = &mut self.ops[pc as usize];
         let target: &mut SharedCount =
             if writes { &mut count.shared_stores } else { &mut count.shared_loads };
         target.requests += 1;
         target.wavefronts += wavefronts;
         target.conflicts += wavefronts - least;
+        target.paired += pairs.map_or(0, |_| self::wavefronts(lanes, None).1 - least);
     }
 
     /// Adds what was counted elsewhere in the same launch.
@@ -309,11 +311,25 @@ impl Counting {
     }
 }
 
+/// How far apart the lanes of pairs are, 1 or 2, all of which load the same 8 or 16 bytes: the
+/// words of both are returned at once, and twice as many lanes processed together (Greg Smith,
+/// NVIDIA, forums.developer.nvidia.com, 77228, of Volta and Turing; the lanes of CUTLASS's SIMT
+/// GEMMs are interleaved for it).
+fn pairs(lanes: &Lanes) -> Option<usize> {
+    let alike = |apart: &usize| {
+        let other = |lane: usize| lane ^ apart;
+        let mut both = lanes.each().filter(|lane| lanes.active >> other(*lane) & 1 != 0);
+        both.all(|lane| lanes.offsets[lane] == lanes.offsets[other(lane)])
+    };
+    [1, 2].into_iter().find(alike).filter(|_| matches!(lanes.lane_words(), 2 | 4))
+}
+
 /// Number of wavefronts of a shared memory access, and the minimum for its size. 8-byte accesses
-/// are processed by half warps, 16-byte ones by quarter warps; lanes that access one word share it.
-fn wavefronts(lanes: &Lanes) -> (u64, u64) {
-    let per_lane = lanes.lane_words();
-    let together = LANES / per_lane.clamp(1, 4);
+/// are processed by half warps, 16-byte ones by quarter warps, twice as many where lanes so far
+/// apart are pairs; lanes that access one word share it.
+fn wavefronts(lanes: &Lanes, pairs: Option<usize>) -> (u64, u64) {
+    let alone = LANES / lanes.lane_words().clamp(1, 4);
+    let together = if pairs.is_some() { 2 * alone } else { alone };
     let (mut passes, mut least) = (0, 0);
     for first in (0..LANES).step_by(together) {
         let group = lanes.active >> first & (u32::MAX >> (32 - together));
@@ -328,8 +344,14 @@ fn wavefronts(lanes: &Lanes) -> (u64, u64) {
         let mut wanted = [0_usize; LANES];
         let mut count = 0;
         let alike = if lanes.step == Some(0) { GROUP } else { 1 };
-        for lane in (0..together).step_by(alike).filter(|lane| group >> lane & 1 != 0) {
-            for word in lanes.words(first + lane).0.take(LANES / together) {
+        // The other lane of a pair wants the same.
+        let is_other = |lane: usize| match pairs {
+            Some(apart) => lane & apart != 0 && group >> (lane - apart) & 1 != 0,
+            None => false,
+        };
+        let wanting = (0..together).step_by(alike).filter(|lane| group >> lane & 1 != 0);
+        for lane in wanting.filter(|lane| !is_other(*lane)) {
+            for word in lanes.words(first + lane).0.take(LANES / alone) {
                 wanted[count] = word;
                 count += 1;
             }

@@ -40,8 +40,11 @@ pub struct SharedCount {
     pub requests: u64,
     /// Wavefronts: passes over the 32 banks, each of which delivers one word per pass to all lanes.
     pub wavefronts: u64,
-    /// Wavefronts beyond the minimum for the access size: 1 up to 4 bytes, 2 for 8, 4 for 16.
+    /// Wavefronts beyond the minimum for the access size: 1 up to 4 bytes, 2 for 8, 4 for 16, half
+    /// as many where pairs of lanes load the same.
     pub conflicts: u64,
+    /// Wavefronts that loads save whose lanes are pairs, one or two apart, that load the same.
+    pub paired: u64,
 }
 
 /// Asynchronous copies to shared memory, and asynchronous stores to that of other blocks.
@@ -183,6 +186,7 @@ impl SharedCount {
         self.requests += other.requests;
         self.wavefronts += other.wavefronts;
         self.conflicts += other.conflicts;
+        self.paired += other.paired;
     }
 }
 

@@ -142,6 +142,57 @@ fn a_product_by_hand() {
     }
 }
 
+/// A warp loads 8 or 16 bytes per lane. Of pairs of lanes one or two apart that load the same, the
+/// words of both come at once; of lanes four apart that do, they do not.
+#[test]
+fn pairs_of_lanes_by_hand() {
+    let loads = |shared: &str, bytes: u32, first: u32| {
+        let (vector, registers) = match bytes {
+            8 => ("v2", "{%r2, %r3}"),
+            _ => ("v4", "{%r2, %r3, %r4, %r5}"),
+        };
+        let module = Module::load(&format!(
+            ".version 8.0 .target sm_80 .address_size 64
+             .visible .entry loads() {{
+                 .reg .pred %p<1>;
+                 .reg .b32 %r<6>;
+                 .shared .align 16 .b8 tile[512];
+                 mov.u32 %r0, %tid.x;
+                 setp.lt.u32 %p0, %r0, {first};
+                 {shared}
+                 mul.lo.u32 %r1, %r0, {bytes};
+                 mov.u32 %r2, tile;
+                 add.s32 %r1, %r1, %r2;
+                 @!%p0 ld.shared.{vector}.b32 {registers}, [%r1];
+                 ret;
+             }}"
+        ));
+        let device = Device::new(DeviceConfig::default());
+        let shape = Launch { counters: true, ..line(1, 32) };
+        let kernel = module.unwrap().kernel("loads").unwrap();
+        let shared =
+            device.launch(&kernel, &shape, &[]).unwrap().counters.unwrap().total.shared_loads;
+        (shared.wavefronts, shared.conflicts, shared.paired)
+    };
+    let alone = "";
+    assert_eq!(loads(alone, 16, 0), (4, 0, 0));
+    assert_eq!(loads(alone, 8, 0), (2, 0, 0));
+    let one_apart = "shr.u32 %r0, %r0, 1;";
+    assert_eq!(loads(one_apart, 16, 0), (2, 0, 2));
+    assert_eq!(loads(one_apart, 8, 0), (1, 0, 1));
+    // A lane that loads nothing is alike to its neighbour.
+    assert_eq!(loads(one_apart, 16, 5), (2, 0, 2));
+    let two_apart =
+        "shr.u32 %r1, %r0, 2; shl.b32 %r1, %r1, 1; and.b32 %r0, %r0, 1; or.b32 %r0, %r0, %r1;";
+    assert_eq!(loads(two_apart, 16, 0), (2, 0, 2));
+    let four_apart = "and.b32 %r0, %r0, 27;";
+    assert_eq!(loads(four_apart, 16, 0), (4, 0, 0));
+    // All of them, and those in the way of each other: two of 16 bytes, 256 bytes apart.
+    assert_eq!(loads("mov.u32 %r0, 3;", 16, 0), (2, 0, 2));
+    let in_one_bank = "and.b32 %r0, %r0, 1; shl.b32 %r0, %r0, 4;";
+    assert_eq!(loads(in_one_bank, 16, 0), (4, 2, 2));
+}
+
 /// A warp copies 16 bytes per lane; the upper half of its lanes ask for 4 and fill up with zeros.
 #[test]
 fn asynchronous_copies_by_hand() {

@@ -246,7 +246,7 @@ fn copy_of(graph: &OperationGraph, product: &Operation, uid: i64) -> Option<Tens
         Op::Convolution(op) if tensor.dims.len() == op.window.filter_strides.len() + 2 => {
             (Lay::ChannelsLast, channels_last(tensor)?)
         }
-        Op::Matmul(op) => lines(tensor, position, op.math == MatmulMath::I32)?,
+        Op::Matmul(op) => lines(tensor, position, op.math)?,
         _ => return None,
     };
     let (suffix, at) = match lay {
@@ -269,16 +269,22 @@ fn copy_of(graph: &OperationGraph, product: &Operation, uid: i64) -> Option<Tens
 }
 
 /// The strides of matrices `[.., rows, columns]`, the first or the second operand of a product, all
-/// of whose lines begin at multiples of 16 bytes: along K where bytes are multiplied, else along
-/// what they lie along; `None` where they do already, or have no elements.
-fn lines(tensor: &TensorDesc, position: usize, of_integers: bool) -> Option<(Lay, Vec<i64>)> {
+/// of whose lines begin at multiples of 16 bytes: along K where bytes or tf32 are multiplied, which
+/// tensor cores read no other way from shared memory, else along what they lie along; `None` where
+/// they do already, or have no elements.
+fn lines(tensor: &TensorDesc, position: usize, math: MatmulMath) -> Option<(Lay, Vec<i64>)> {
     let (dims, strides, rank) = (&tensor.dims, &tensor.strides, tensor.dims.len());
     tensor.elements().filter(|count| *count > 0 && rank >= 2 && !tensor.by_value)?;
     let bytes = tensor.dtype.bytes() as i64;
     let of_k = rank - 1 - position;
     let other = 2 * rank - 3 - of_k;
     let lies_along = |axis: usize| strides[axis] == 1 && dims[axis] != 1;
-    let along_k = of_integers && bytes == 1 || lies_along(of_k) || !lies_along(other);
+    let is_k_major = match math {
+        MatmulMath::I32 => bytes == 1,
+        MatmulMath::Tf32 => bytes == 4,
+        _ => false,
+    };
+    let along_k = is_k_major || lies_along(of_k) || !lies_along(other);
     let (inner, outer) = if along_k { (of_k, other) } else { (other, of_k) };
     let whole = VECTOR_BYTES / bytes;
     let is_even = |axis: usize| axis == inner || dims[axis] == 1 || strides[axis] % whole == 0;

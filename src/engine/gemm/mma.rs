@@ -337,12 +337,16 @@ impl Schedule {
         let lines = tiling.cta_m + tiling.cta_n * self.gemm_count;
         let copied =
             (lines * tiling.cta_k * types.element_bytes()) as f64 / settings.warps() as f64;
+        // Words of fragments of a thread.
+        let words = ((warp_m + columns) / 4) as f64 * k_steps;
+        let rounded = if types.rounds { threads as f64 * words } else { 0.0 };
         let step = MmaStep {
             warps: (threads / 32) as f64,
             mmas: (warp_m / 16 * (columns / 8)) as f64 * k_steps,
             bytes: ((warp_m + columns) * 32) as f64 * k_steps + copied,
             results: (warp_m * columns) as f64 * splits / steps.max(1.0),
             passed: demand.passed_instructions(problem, &tiling),
+            rounded,
         };
         let architecture = Architecture::of(u32::from(target.arch.capability));
         let block_clocks = step.clocks(&architecture);

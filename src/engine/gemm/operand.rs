@@ -22,9 +22,10 @@ const INSTRUCTIONS_FOUND: f64 = 20.0;
 /// Instructions of an element of less than a word that is loaded alone and joined with others.
 const INSTRUCTIONS_JOINED: f64 = 7.0;
 
-/// Instructions of a byte that is transposed, and of an asynchronous copy.
+/// Instructions of a byte that is transposed, and of an asynchronous copy: 379 of 32 copies of 4
+/// bytes, tf32 on A100.
 const INSTRUCTIONS_TRANSPOSED: f64 = 1.5;
-const INSTRUCTIONS_COPY: f64 = 7.0;
+const INSTRUCTIONS_COPY: f64 = 12.0;
 
 /// How an operand comes into shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

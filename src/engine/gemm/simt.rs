@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::dtype::DType;
-use crate::engine::access::ceil_div;
+use crate::engine::access::{REGISTERS_SM, ceil_div};
 use crate::engine::config::combinations;
 use crate::engine::gemm::context::Context;
 use crate::engine::gemm::lowering::{Variant, check_workspace, lowering, scratch};
@@ -34,6 +34,14 @@ const THREADS_MAX: i64 = 512;
 /// compile, and their registers leave too few warps.
 const GATHERED_MAX: i64 = 24;
 
+/// Registers of a thread with a tile of 8 x 8 of which two blocks of 256 are on an SM.
+const REGISTERS: i64 = 128;
+
+/// How much longer a multiply-add takes with what else is issued, where an SM has as many FP32
+/// lanes as issue slots, 128. By estimates of GEMMs on H200 and L40S; of half as many lanes, on
+/// A100 and T4, the model has it right.
+const FULL_ISSUE: f64 = 1.2;
+
 /// Multiply-adds of an SM in 2.6 us: 128 per cycle at 1.6 GHz.
 const LAUNCH: f64 = (1 << 19) as f64;
 
@@ -41,7 +49,7 @@ const LAUNCH: f64 = (1 << 19) as f64;
 /// tile, the fewer reads of shared memory per multiply-add.
 const CANDIDATES: [Candidate; 5] = [
     ([128, 128, 8, 8], 1.0),
-    ([128, 64, 8, 4], 0.85),
+    ([128, 64, 8, 4], 0.78),
     ([64, 64, 4, 4], 0.7),
     ([32, 64, 4, 4], 0.6),
     ([32, 32, 4, 4], 0.5),
@@ -164,7 +172,7 @@ impl Tunable<10> for Simt<'_> {
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
-        schedule.work(&self.problem, &self.demand)
+        schedule.work(&self.problem, &self.demand, self.target)
     }
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
@@ -229,6 +237,13 @@ impl From<Settings> for [i64; 10] {
     }
 }
 
+/// Whether a thread takes more registers than it needs where it may, so that an SM has one block
+/// for two: with a large tile of operands that are loaded as they are.
+fn is_crowded(problem: &Problem<'_>, [thread_m, thread_n]: [i64; 2]) -> bool {
+    let is_plain = [&problem.a, &problem.b].into_iter().all(Operand::is_plain);
+    thread_m * thread_n == 64 && is_plain && !problem.is_windowed()
+}
+
 /// How A or B is loaded into shared memory.
 fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
     let vector = 16 / element.bytes() as i64;
@@ -251,6 +266,8 @@ struct Schedule {
     /// Type of the elements in shared memory.
     element: DType,
     threads: i64,
+    /// Blocks whose registers an SM has room for.
+    min_blocks: i64,
     slice_rows: i64,
     shared_bytes: i64,
 }
@@ -295,18 +312,24 @@ impl Schedule {
             return Err(Refusal::SharedBytes { needed, available });
         }
         check_workspace(problem, tiling.split_k, [slice_rows, warp_n])?;
-        Ok(Schedule { settings, element, threads, slice_rows, shared_bytes })
+        // With a large tile a thread takes more registers than it needs where it may.
+        let fits = threads * 2 * REGISTERS <= REGISTERS_SM;
+        let min_blocks = if fits && is_crowded(problem, [thread_m, thread_n]) { 2 } else { 1 };
+        Ok(Schedule { settings, element, threads, min_blocks, slice_rows, shared_bytes })
     }
 
-    fn work(&self, problem: &Problem<'_>, demand: &Demand) -> Vec<KernelWork> {
-        let Schedule { settings, element, threads, shared_bytes, .. } = *self;
+    fn work(&self, problem: &Problem<'_>, demand: &Demand, target: &Target) -> Vec<KernelWork> {
+        let Schedule { settings, element, threads, min_blocks, shared_bytes, .. } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
         let words = element.bytes() as i64 / 4;
         // Accumulators, two steps of both operands' fragments, addresses.
         let registers = words * (thread_m * thread_n + 2 * (thread_m + thread_n)) + 40;
+        let registers = if min_blocks > 1 { registers.min(REGISTERS) } else { registers };
         // A multiply-add, and its share of the reads of both operands, 16 bytes each.
         let reads = (thread_m + thread_n) as f64 / (thread_m * thread_n) as f64;
         let each = 1.0 + reads * words as f64 / 4.0;
+        let is_full = ![75, 80].contains(&target.arch.capability) && words == 1;
+        let each = if is_full { each * FULL_ISSUE } else { each };
         let math_path = if words == 2 { MathPath::F64(each) } else { MathPath::Fp32(each) };
         let epilogue_tile = [self.slice_rows, 8 * thread_n];
         let loading = [&problem.a, &problem.b].map(|of| tile(problem, of, element).loading());
@@ -329,6 +352,7 @@ impl Schedule {
             operands: [operand(&problem.a, true), operand(&problem.b, false)],
             own: Parameters {
                 element: ctype(element),
+                min_blocks: self.min_blocks,
                 thread_m,
                 thread_n,
                 multiply_add: multiply_add(problem.matmul.math),
@@ -343,6 +367,8 @@ impl Schedule {
 struct Parameters {
     /// Type of the elements in shared memory.
     element: &'static str,
+    /// Blocks that an SM has registers for.
+    min_blocks: i64,
     thread_m: i64,
     thread_n: i64,
     /// Expression of a multiply-add.
@@ -377,7 +403,7 @@ impl Decision {
     fn reasons(&self) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps, double } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
-        let Tiling { cta_m, cta_n, rasterization, split_k, .. } = tiling;
+        let Tiling { cta_k, cta_m, cta_n, rasterization, split_k, .. } = tiling;
         let [group, raster] = rasterization.reasons();
         let [dynamic_k, dynamic_m] = dynamic_reasons(tiling.dynamic_k);
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
@@ -385,8 +411,12 @@ impl Decision {
             true => "doubles take two registers each",
             false => "the thread tile with the fewest shared memory reads",
         };
+        let k_step = match cta_k {
+            8 => "registers for the next step beside the tile's",
+            _ => "two tiles of both operands fit beside another block's",
+        };
         vec![
-            "cta_k=16: two tiles of both operands fit beside another block's".to_owned(),
+            format!("cta_k={cta_k}: {k_step}"),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             dynamic_k,
@@ -412,8 +442,9 @@ impl Settings {
         let [cta_m, cta_n, thread_m, thread_n] = tile;
         let rasterization = Rasterization::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
         let dynamic_k = counts_k(problem);
+        let cta_k = if is_crowded(problem, [thread_m, thread_n]) { 8 } else { 16 };
         let tiling =
-            Tiling { cta_m, cta_n, cta_k: 16, rasterization, split_k, dynamic_k, dynamic_m: false };
+            Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_k, dynamic_m: false };
         Settings { tiling, thread_m, thread_n }
     }
 }

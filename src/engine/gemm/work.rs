@@ -87,6 +87,8 @@ pub(super) struct MmaStep {
     pub(super) results: f64,
     /// Instructions of elements on their way through registers, of all threads together.
     pub(super) passed: f64,
+    /// Words of fragments that are rounded to tf32, of all threads together.
+    pub(super) rounded: f64,
 }
 
 /// Clocks of a pipeline step in which none of its block's warps multiplies, as all wait for copies,
@@ -97,6 +99,9 @@ const STEP_CLOCKS: f64 = 260.0;
 /// Bytes that the memory pipe passes for a result: an accumulator into shared memory and out of it,
 /// and what is stored. By estimates of f16 convolutions of few K steps on H200.
 const RESULT_BYTES: f64 = 12.0;
+
+/// Instructions that round a word.
+const ROUNDING: f64 = 2.0;
 
 /// Threads of a warp.
 const WARP_SIZE: f64 = 32.0;
@@ -124,7 +129,8 @@ impl MmaStep {
         let warps = blocks * self.warps;
         let mmas = warps / SCHEDULERS * self.mmas;
         let moved = warps * (self.bytes + self.results * RESULT_BYTES) / SHARED_BYTES_CLOCK;
-        let issued = blocks * self.passed_clocks();
+        let rounding = ROUNDING * self.rounded / (WARP_SIZE * SCHEDULERS);
+        let issued = blocks * (self.passed_clocks() + rounding);
         let clocks = self.clocks(of).max(mmas * of.tensor + issued).max(moved);
         mmas * of.tensor_asynchronous / clocks
     }

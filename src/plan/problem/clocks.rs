@@ -56,6 +56,7 @@ impl PlannedKernel {
             shared_bytes,
             lines: &lines,
             wavefronts: all(total.shared_loads.wavefronts + total.shared_stores.wavefronts),
+            paired: all(total.shared_loads.paired),
             copied_bytes: all(total.copies.bytes),
             cluster_sectors: all(total.copies.cluster_sectors),
             l2_bytes: all(total.global.sectors * 32),

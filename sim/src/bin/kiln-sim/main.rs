@@ -307,6 +307,7 @@ fn counts(counters: &Counters) -> Value {
     let shared = |of: &kiln_sim::SharedCount| {
         json!({
             "requests": of.requests, "wavefronts": of.wavefronts, "conflicts": of.conflicts,
+            "paired": of.paired,
         })
     };
     json!({
