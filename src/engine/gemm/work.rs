@@ -129,8 +129,10 @@ impl MmaStep {
         let warps = blocks * self.warps;
         let mmas = warps / SCHEDULERS * self.mmas;
         let moved = warps * (self.bytes + self.results * RESULT_BYTES) / SHARED_BYTES_CLOCK;
-        let rounding = ROUNDING * self.rounded / (WARP_SIZE * SCHEDULERS);
-        let issued = blocks * (self.passed_clocks() + rounding);
+        // MMAs of 8 clocks and more leave room for it.
+        let is_seen = of.tensor > of.tensor_asynchronous;
+        let rounded = if is_seen { ROUNDING * self.rounded } else { 0.0 };
+        let issued = blocks * (self.passed_clocks() + rounded / (WARP_SIZE * SCHEDULERS));
         let clocks = self.clocks(of).max(mmas * of.tensor + issued).max(moved);
         mmas * of.tensor_asynchronous / clocks
     }
