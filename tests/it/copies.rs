@@ -1,6 +1,8 @@
 //! Products behind copies of their operands: convolutions of channels first, matrices whose lines
-//! begin anywhere, bytes that do not lie along K, where the cost model says that this takes less
+//! begin anywhere, bytes and tf32 that do not lie along K, where the cost model says that this takes less
 //! time, with the results that the reference bounds.
+
+use std::collections::BTreeSet;
 
 use kiln::device::DeviceChoice;
 use kiln::engine::{self, Mode, Part, Selection};
@@ -18,9 +20,10 @@ const PASSES: [&str; 3] = ["forward", "backward_data", "backward_filter"];
 /// A layer: channels of image and response, extent, filter, stride.
 fn layer(pass: &str, dtype: &str, n: i64, of: [i64; 5], fused: &str) -> OperationGraph {
     let [c, k, extent, filter, stride] = of;
+    let (dtype, math) = if dtype == "tf32" { ("f32", "tf32") } else { (dtype, "f32") };
     convolution::graph(json!({
-        "pass": pass, "dtype": dtype, "n": n, "c": c, "k": k, "image": [extent, extent],
-        "filter": [filter, filter], "strides": [stride, stride],
+        "pass": pass, "dtype": dtype, "math": math, "n": n, "c": c, "k": k,
+        "image": [extent, extent], "filter": [filter, filter], "strides": [stride, stride],
         "pre": [filter / 2, filter / 2], "post": [filter / 2, filter / 2],
         "lay": "channels_first", "fused": fused,
     }))
@@ -46,7 +49,7 @@ fn operands_are_copied_where_that_pays() {
         [256, 256, 14, 3, 1],
         [512, 512, 7, 3, 1],
     ] {
-        for (dtype, n) in [("f16", 32), ("f16", 1), ("f32", 32)] {
+        for (dtype, n) in [("f16", 32), ("f16", 1), ("f32", 32), ("tf32", 32)] {
             for pass in PASSES {
                 let graph = layer(pass, dtype, n, of, "nothing");
                 for target in TARGETS {
@@ -329,6 +332,53 @@ fn results_are_those_of_the_graph() {
             }
         }
     }
+}
+
+/// Gradients of images in tf32 read filters whose responses lie side by side: on every class of
+/// target that has tf32, by the engine that is best then and by the one without, from saved plans.
+#[test]
+fn gradients_in_tf32_read_filters_along_responses() {
+    let copy = "pointwise_transposed{lanes=2, threads=64}";
+    let mut engines = BTreeSet::new();
+    for (turn, target) in TARGETS.into_iter().filter(|of| *of != "t4").enumerate() {
+        let Some(kiln) = harness::simulated_by_turns(target, turn as u64) else { continue };
+        for (groups, stride, lay) in [
+            (1, 1, "channels_last"),
+            (1, 1, "channels_first"),
+            (2, 1, "channels_last"),
+            (1, 2, "channels_last"),
+        ] {
+            let graph = convolution::graph(json!({
+                "pass": "backward_data", "dtype": "f32", "math": "tf32", "n": 2, "groups": groups,
+                "c": 32, "k": 32, "image": [9, 8], "filter": [3, 3], "strides": [stride, stride],
+                "pre": [1, 1], "post": [1, 1], "lay": lay,
+            }));
+            let mut tensors = graph.tensors().to_vec();
+            let w = tensors.iter_mut().find(|of| of.name == "w").expect("it has a filter");
+            let k = w.dims[0];
+            w.strides = vec![1, 9 * k, 3 * k, k];
+            let laid = OperationGraph::new(tensors, graph.operations().to_vec()).expect("legal");
+            let target = kiln.device().target();
+            let best = engine::choose(laid.canonical(), target, &Selection::default()).unwrap();
+            engines.insert(best.engine.clone());
+            let plan = kiln.plan(&graph).expect("supported");
+            assert_eq!(plan.parts().len(), 1, "so small a convolution reads no copies");
+            let mut document = with_copies(&plan.to_json(), &["w"], copy);
+            document["parts"][0]["writes"] = json!(["w_responses_last"]);
+            let own = document["parts"][1]["config"].as_str().expect("text").to_owned();
+            for config in [own, best.to_string()] {
+                document["parts"][1]["config"] = json!(config);
+                let copied = kiln.plan_from_json(&document.to_string()).expect("it is legal");
+                assert_eq!(copied.parts().len(), 2);
+                let again: Value = serde_json::from_str(&copied.to_json()).unwrap();
+                assert_eq!(again["copies"], document["copies"]);
+                let inputs = inputs(&graph);
+                let results = harness::run_plan(kiln, &copied, &inputs).expect("runs");
+                harness::compare(&graph, &inputs, &results, &format!("{target}, {lay}: {config}"));
+            }
+        }
+    }
+    assert!(engines.contains("gemm_wgmma") || harness::kiln().device().kind() != "sim");
 }
 
 /// A product and what is added to it.

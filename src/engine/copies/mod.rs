@@ -19,7 +19,7 @@ use crate::engine::prologues::{GAIN_MIN, parts_us};
 use crate::engine::{BehaviorNote, CostModel, Mode, Selection, choose};
 use crate::error::{Error, Result};
 use crate::expr::{Math, Mode as Function, Pointwise};
-use crate::graph::{MatmulMath, Op, Operation, OperationGraph};
+use crate::graph::{ConvolutionPass, MatmulMath, Op, Operation, OperationGraph};
 use crate::target::Target;
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
@@ -37,6 +37,9 @@ pub(crate) enum Copied {
 enum Lay {
     /// `[N, C, ..]`, the channels innermost.
     ChannelsLast,
+    /// A filter `[K, C, ..]`, the channels of the response innermost: a gradient of the image sums
+    /// over them.
+    ResponsesLast,
     /// Matrices along their rows, or along their columns, which begin at multiples of 16 bytes.
     Rows,
     Columns,
@@ -221,7 +224,7 @@ fn padded(graph: &OperationGraph, product: usize) -> Option<Padded> {
 }
 
 /// Ways in which copies of a tensor lie that have the same elements.
-const LAYS: i64 = 3;
+const LAYS: i64 = 4;
 
 /// Whether an operation is a product, whose operands may be copied.
 pub(crate) fn is_product(operation: &Operation) -> bool {
@@ -244,7 +247,11 @@ fn copy_of(graph: &OperationGraph, product: &Operation, uid: i64) -> Option<Tens
     let (lay, strides) = match &product.op {
         // Groups are no dimension of their own.
         Op::Convolution(op) if tensor.dims.len() == op.window.filter_strides.len() + 2 => {
-            (Lay::ChannelsLast, channels_last(tensor)?)
+            let is_filter = op.pass == ConvolutionPass::BackwardData && position == 0;
+            match is_filter && is_k_major(tensor, op.math) {
+                true => (Lay::ResponsesLast, channels_last(tensor, 0)?),
+                false => (Lay::ChannelsLast, channels_last(tensor, 1)?),
+            }
         }
         Op::Matmul(op) => lines(tensor, position, op.math)?,
         _ => return None,
@@ -253,6 +260,7 @@ fn copy_of(graph: &OperationGraph, product: &Operation, uid: i64) -> Option<Tens
         Lay::ChannelsLast => ("channels_last", 0),
         Lay::Rows => ("by_rows", 1),
         Lay::Columns => ("by_columns", 2),
+        Lay::ResponsesLast => ("responses_last", 3),
     };
     // Each tensor has a number for each way in which a copy of it lies.
     let number = LAYS * graph.tensors().iter().position(|own| own.uid == tensor.uid)? as i64 + at;
@@ -279,12 +287,7 @@ fn lines(tensor: &TensorDesc, position: usize, math: MatmulMath) -> Option<(Lay,
     let of_k = rank - 1 - position;
     let other = 2 * rank - 3 - of_k;
     let lies_along = |axis: usize| strides[axis] == 1 && dims[axis] != 1;
-    let is_k_major = match math {
-        MatmulMath::I32 => bytes == 1,
-        MatmulMath::Tf32 => bytes == 4,
-        _ => false,
-    };
-    let along_k = is_k_major || lies_along(of_k) || !lies_along(other);
+    let along_k = is_k_major(tensor, math) || lies_along(of_k) || !lies_along(other);
     let (inner, outer) = if along_k { (of_k, other) } else { (other, of_k) };
     let whole = VECTOR_BYTES / bytes;
     let is_even = |axis: usize| axis == inner || dims[axis] == 1 || strides[axis] % whole == 0;
@@ -302,20 +305,30 @@ fn lines(tensor: &TensorDesc, position: usize, math: MatmulMath) -> Option<(Lay,
     Some((if inner == rank - 1 { Lay::Rows } else { Lay::Columns }, own))
 }
 
-/// The strides of a packed tensor `[N, C, ..]` with channels last; `None` for one that has them
-/// last, that has one channel, or no elements.
-fn channels_last(tensor: &TensorDesc) -> Option<Vec<i64>> {
+/// Whether tensor cores read operands along K only, as they lie in shared memory.
+fn is_k_major(tensor: &TensorDesc, math: MatmulMath) -> bool {
+    match math {
+        MatmulMath::I32 => tensor.dtype.bytes() == 1,
+        MatmulMath::Tf32 => tensor.dtype.bytes() == 4,
+        _ => false,
+    }
+}
+
+/// The strides of a packed tensor `[N, C, ..]` with one of these two last, behind what else there
+/// is; `None` for one that has it last, that has one of it, or no elements.
+fn channels_last(tensor: &TensorDesc, last: usize) -> Option<Vec<i64>> {
     let (dims, rank) = (&tensor.dims, tensor.dims.len());
     let elements = tensor.elements().filter(|count| *count > 0)?;
-    if rank < 3 || dims[1] == 1 || tensor.strides[1] == 1 || tensor.by_value {
+    if rank < 3 || dims[last] == 1 || tensor.strides[last] == 1 || tensor.by_value {
         return None;
     }
     let mut strides = vec![1; rank];
-    let mut stride = dims[1];
+    let mut stride = dims[last];
     for axis in (2..rank).rev() {
         strides[axis] = stride;
         stride *= dims[axis];
     }
-    strides[0] = elements / dims[0];
+    let other = 1 - last;
+    strides[other] = elements / dims[other];
     Some(strides)
 }
