@@ -1,6 +1,6 @@
 //! Products behind copies of their operands: convolutions of channels first, matrices whose lines
-//! begin anywhere, bytes and tf32 that do not lie along K, where the cost model says that this takes less
-//! time, with the results that the reference bounds.
+//! begin anywhere, bytes and tf32 that do not lie along K, where the cost model says that this
+//! takes less time, with the results that the reference bounds.
 
 use std::collections::BTreeSet;
 
