@@ -248,7 +248,9 @@ fn copy_of(graph: &OperationGraph, product: &Operation, uid: i64) -> Option<Tens
         // Groups are no dimension of their own.
         Op::Convolution(op) if tensor.dims.len() == op.window.filter_strides.len() + 2 => {
             let is_filter = op.pass == ConvolutionPass::BackwardData && position == 0;
-            match is_filter && is_k_major(tensor, op.math) {
+            let whole = VECTOR_BYTES / tensor.dtype.bytes() as i64;
+            let is_even = tensor.dims[0] % whole == 0;
+            match is_filter && is_even && is_k_major(tensor, op.math) {
                 true => (Lay::ResponsesLast, channels_last(tensor, 0)?),
                 false => (Lay::ChannelsLast, channels_last(tensor, 1)?),
             }

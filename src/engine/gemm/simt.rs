@@ -241,7 +241,8 @@ impl From<Settings> for [i64; 10] {
 /// for two: with a large tile of operands that are loaded as they are.
 fn is_crowded(problem: &Problem<'_>, [thread_m, thread_n]: [i64; 2]) -> bool {
     let is_plain = [&problem.a, &problem.b].into_iter().all(Operand::is_plain);
-    thread_m * thread_n == 64 && is_plain && !problem.is_windowed()
+    let is_f64 = element(problem) == DType::F64;
+    thread_m * thread_n == 64 && is_plain && !is_f64 && !problem.is_windowed()
 }
 
 /// How A or B is loaded into shared memory.
